@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs one rank's row of a schedule. Knows no schedule by name: a new schedule needs no change here.
+// Owns the stash of every (stage, micro-batch), so peak memory is a property of the schedule.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "quatrain/comm/communicator.h"
+#include "quatrain/data/data_loader.h"
+#include "quatrain/kernels/flops.h"
+#include "quatrain/model/model.h"
+#include "quatrain/optim/optimizer.h"
+#include "quatrain/schedule/schedule.h"
+
+namespace quatrain {
+
+// One action as it ran; the clock's format, so predicted and measured overlay.
+struct TraceEvent {
+  Action action;
+  double begin_us;  // since the executor was made
+  double end_us;
+};
+
+struct StepReport {
+  std::int64_t step = 0;
+  double loss = 0.0;         // mean over all trained tokens of the global batch
+  double grad_norm = 0.0;    // before clipping
+  double max_logit = 0.0;
+  std::int64_t trained_tokens = 0;
+  bool skipped = false;      // gradient not finite: no update
+  FlopCounter flops;
+  std::vector<TraceEvent> trace;  // empty unless asked for
+};
+
+struct ExecutorOptions {
+  double lr = 0.0;  // peak; the factor comes with run()
+  double max_norm = 0.0;
+  double z_loss = 0.0;
+  std::uint64_t seed = 0;
+  bool trace = false;
+};
+
+class Executor {
+ public:
+  // All references outlive the executor. `world`: every rank of the job.
+  Executor(Model& model, Optimizer& optimizer, DataLoader& data, Communicator& world,
+           const ExecutorOptions& options);
+  ~Executor();
+  // One optimizer step. Throws BugError for an action that the row's state does not allow.
+  StepReport run(const Schedule& schedule, std::int64_t step, double lr_factor);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Token-weighted mean loss over every sequence of the loader, each counted once.
+struct EvalReport {
+  double loss = 0.0;
+  std::int64_t tokens = 0;
+  std::int64_t sequences = 0;
+};
+EvalReport evaluate(Model& model, DataLoader& data, Communicator& world);
+
+}  // namespace quatrain

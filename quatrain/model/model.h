@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model as a row of layers, built from a ModelSpec by one visible path: embedding, blocks, head.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "quatrain/mesh/mesh.h"
+#include "quatrain/nn/layer.h"
+#include "quatrain/spec/model_spec.h"
+
+namespace quatrain {
+
+enum class Recompute : std::uint8_t;  // spec/plan.h
+
+struct BuildOptions {
+  at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
+  Recompute recompute{};
+  std::vector<std::string> trainable;       // glob patterns; empty: all
+  std::int64_t head_chunk_tokens = 512;     // positions whose logits exist at once
+  std::int64_t max_positions = 0;           // of the rotary table; 0: the spec's
+};
+
+// One contiguous slice of the model: layers [0, layers + 2) in all, 0 the embedding, the last the
+// head. Owns units and layers; a tied head borrows the embedding's table.
+class Model {
+ public:
+  Model(const ModelSpec& spec, const BuildOptions& options);
+  Model(Model&&) noexcept;
+  ~Model();
+
+  const ModelSpec& spec() const { return spec_; }
+  std::span<const std::unique_ptr<Layer>> layers() const { return layers_; }
+  std::span<const std::unique_ptr<ParamUnit>> units() const { return units_; }
+  // By name; BugError when absent.
+  Param& param(std::string_view name) const;
+  void allocate(bool with_grads);
+  void initialise(std::uint64_t seed);
+
+ private:
+  ModelSpec spec_;
+  std::vector<std::unique_ptr<ParamUnit>> units_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+};
+
+// Runs the layers in order; returns the last one's result. For tests, evaluation and decoding.
+at::Tensor forward_all(Model& model, const at::Tensor& tokens_BT, const Pass& pass,
+                       std::vector<Stash>& stashes);
+// Fused backward of what forward_all kept (+= into pass.grads).
+void backward_all(Model& model, const Pass& pass, std::vector<Stash>& stashes);
+
+}  // namespace quatrain

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What layers compute with, and the unit that owns the storage of several parameters.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "quatrain/spec/parameters.h"
+
+namespace quatrain {
+
+// `value` and `grad` are views that exist only while the unit is gathered or accumulating.
+struct Param {
+  ParameterInfo info;
+  std::vector<std::int64_t> local_shape;  // of this rank's piece under tp / ep; `info.shape` at tp 1
+  at::Tensor value;  // compute dtype
+  at::Tensor grad;   // wide(dtype), accumulated with +=; undefined when not trainable
+};
+
+// The schedulable piece of ZeRO: the embedding, one block, the head. Its parameters lie end to end,
+// in the order of the list, in one flat buffer each for values and gradients; a ZeRO cut falls on
+// their row boundaries.
+class ParamUnit {
+ public:
+  // Parameters are addressable (and stay so) from construction; storage comes with allocate().
+  ParamUnit(std::string name, std::vector<ParameterInfo> infos, at::ScalarType dtype,
+            at::Device device);
+
+  // Allocates values (and zeroed gradients when `with_grads`) and points the Params into them.
+  void allocate(bool with_grads);
+  void zero_grads();
+
+  const std::string& name() const { return name_; }
+  std::span<Param> params() { return params_; }
+  std::span<const Param> params() const { return params_; }
+  Param& param(std::string_view name);  // BugError when it has none of that name
+  std::int64_t numel() const { return numel_; }
+  std::int64_t offset(const Param& param) const;  // of its first element in the flat buffers
+  at::Tensor& flat_value() { return flat_value_; }
+  at::Tensor& flat_grad() { return flat_grad_; }
+  at::ScalarType dtype() const { return dtype_; }
+
+  // [rows of all, D]: neighbouring matrices (q, k, v; gate, up) as one, or vectors as one vector.
+  at::Tensor fused_value(const Param& first, const Param& last) const;
+  at::Tensor fused_grad(const Param& first, const Param& last) const;
+
+ private:
+  at::Tensor fused(const at::Tensor& flat, const Param& first, const Param& last) const;
+  std::string name_;
+  std::vector<Param> params_;
+  std::vector<std::int64_t> offsets_;
+  std::int64_t numel_ = 0;
+  at::ScalarType dtype_;
+  at::Device device_;
+  at::Tensor flat_value_;
+  at::Tensor flat_grad_;
+};
+
+// Fills every value with the numbers of its name: element i (global row-major index) of parameter
+// `name` is draw i of the stream (seed, name), whatever the geometry.
+void initialise(ParamUnit& unit, std::uint64_t seed);
+
+at::ScalarType scalar_type(Dtype dtype);
+at::ScalarType wide(at::ScalarType dtype);  // float32 for bf16 and float32, float64 for float64
+
+}  // namespace quatrain

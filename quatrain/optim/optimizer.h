@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Updates of whole units: masters and moments are flat buffers beside the unit's values, so a ZeRO
+// shard is a span of them.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "quatrain/nn/param.h"
+
+namespace quatrain {
+
+struct OptimizerOptions {
+  std::string name = "adamw";  // adamw | sgd
+  double lr = 3e-4;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double weight_decay = 0.1;  // on parameters with info.decay
+  double momentum = 0.0;      // sgd
+  bool nesterov = false;
+  double max_norm = 1.0;      // of the global gradient; 0: no clipping
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  // Allocates masters (when the compute dtype is not wide) and zeroed moments.
+  virtual void allocate() = 0;
+  // value, master, moments (=) from grad. `grad_scale` multiplies every gradient (clipping).
+  virtual void step(double lr, double grad_scale) = 0;
+  virtual std::int64_t steps_done() const = 0;
+  virtual void set_steps_done(std::int64_t steps) = 0;
+  // Named state of a parameter for checkpoints: ("exp_avg", view), ("master", view), ...
+  virtual std::vector<std::pair<std::string, at::Tensor>> state(const Param& param) = 0;
+};
+// `units` outlive the optimizer. Throws ConfigError for an unknown name.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
+                                          std::vector<ParamUnit*> units);
+
+// sqrt of the sum over parameters, in the order of their names, of each one's sum of squares
+// (float64): the same bits for every cut of the model.
+double global_grad_norm(std::span<ParamUnit* const> units);
+// What gradients are multiplied with: min(1, max_norm / (norm + 1e-6)) as torch's
+// clip_grad_norm_; 1 when max_norm is 0.
+double clip_scale(double norm, double max_norm);
+
+}  // namespace quatrain

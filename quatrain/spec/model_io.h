@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelSpec from and to Hugging Face's vocabulary: config.json files, the [model] section of a run,
+// and the catalogue in configs/catalog/models/<name>.toml (the same keys, and `parameters`, the
+// published count).
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quatrain/base/error.h"
+#include "quatrain/spec/model_spec.h"
+
+namespace quatrain {
+
+struct ModelResult {
+  ModelSpec spec;
+  Problems problems;
+};
+// A config.json's text, of transformers v4 or v5 keys. `where` names the file in problems.
+ModelResult model_from_hub_json(std::string_view json, std::string_view where);
+// Keys of config.json that recreate the spec (for export and resolved configs), as JSON.
+std::string to_hub_json(const ModelSpec& spec);
+
+// Rules a model must satisfy by itself (head counts, widths, ranges).
+Problems check(const ModelSpec& spec);
+
+struct CatalogEntry {
+  std::string name;
+  ModelSpec spec;
+  std::optional<std::int64_t> published_parameters;
+};
+// Folder of the catalogue: QUATRAIN_CATALOG when set, else beside the binary or in the source tree.
+std::filesystem::path catalog_folder();
+std::vector<std::string> catalog_models();
+// Throws ConfigError with the nearest names when there is none of that name.
+CatalogEntry catalog_model(std::string_view name);
+
+}  // namespace quatrain

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every choice that decides how a model runs on a cluster. Plain data: a file, a diff, a hash.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "quatrain/base/error.h"
+#include "quatrain/mesh/mesh.h"
+#include "quatrain/spec/model_spec.h"
+
+namespace quatrain {
+
+// kSelective: norm outputs are recomputed in the input half; kFull: whole blocks are.
+enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
+
+struct Plan {
+  Mesh::Degrees degrees{1, 1, 1, 1, 1, 1, 1, 1, 1};
+  std::vector<Axis> axis_order{Axis::kPp, Axis::kDpReplicate, Axis::kDpShard, Axis::kCp, Axis::kTp};
+  std::int64_t seq_len = 0;
+  std::int64_t microbatch_size = 1;   // sequences for each rank and micro-batch
+  std::int64_t num_microbatches = 1;  // for each optimizer step and dp rank
+  std::vector<int> stage_begin{0};    // first layer of each stage
+  std::string schedule = "1f1b";
+  int chunks = 1;                     // stages a rank
+  int zero_stage = 0;                 // 0..3 (Rajbhandari et al., arXiv:1910.02054)
+  bool sequence_parallel = false;
+  std::string cp_style = "ring";
+  Recompute recompute = Recompute::kNone;
+  Dtype dtype = Dtype::kFloat32;
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+// Canonical JSON (sorted keys) and its stable hash, 16 hex digits: printed in logs and checkpoints.
+std::string to_json(const Plan& plan);
+Plan plan_from_json(std::string_view text);  // throws ConfigError
+std::string hash(const Plan& plan);
+
+}  // namespace quatrain
