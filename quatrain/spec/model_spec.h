@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace quatrain {
@@ -25,9 +26,15 @@ constexpr Dtype wide(Dtype dtype) {
   return dtype == Dtype::kFloat64 ? Dtype::kFloat64 : Dtype::kFloat32;
 }
 
+std::string_view name(Dtype dtype);  // "float32", "bfloat16", "float64"
+std::optional<Dtype> dtype_from_name(std::string_view text);
+
 enum class Family : std::uint8_t {
   kGpt2, kLlama, kQwen2, kQwen3, kMixtral, kQwen3Moe, kDeepseekV3
 };
+std::string_view name(Family family);  // config.json's model_type: "gpt2", "llama", ...
+std::optional<Family> family_from_name(std::string_view text);
+std::vector<std::string> family_names();
 enum class NormKind : std::uint8_t { kLayerNorm, kRmsNorm };
 enum class MlpKind : std::uint8_t { kGelu, kSwiGlu };
 enum class PositionKind : std::uint8_t { kLearned, kRope };

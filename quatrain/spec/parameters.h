@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "quatrain/base/error.h"
 #include "quatrain/mesh/placement.h"
 #include "quatrain/spec/model_spec.h"
 
@@ -35,6 +36,7 @@ struct ParameterInfo {
   double init_std = 0.02;           // already divided by sqrt(2 L) where scaled by depth
   bool decay = true;                // weight decay applies (matrices)
   bool trainable = true;            // false: no gradient, no state, no W, not in the norm
+  std::int64_t expert = -1;         // routed expert that it belongs to; -1: none
   HubSource hub;
 
   std::int64_t numel() const;

@@ -2,7 +2,9 @@
 // Every choice that decides how a model runs on a cluster. Plain data: a file, a diff, a hash.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quatrain/base/error.h"
@@ -13,6 +15,8 @@ namespace quatrain {
 
 // kSelective: norm outputs are recomputed in the input half; kFull: whole blocks are.
 enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
+std::string_view name(Recompute recompute);  // "none", "selective", "full"
+std::optional<Recompute> recompute_from_name(std::string_view text);
 
 struct Plan {
   Mesh::Degrees degrees{1, 1, 1, 1, 1, 1, 1, 1, 1};
