@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace quatrain {
@@ -21,7 +22,18 @@ class RandomStream {
   double normal(std::uint64_t index) const;         // mean 0, variance 1; Box-Muller on pairs of draws
   std::uint64_t below(std::uint64_t index, std::uint64_t bound) const;  // [0, bound), bound > 0
 
+  // out[i] = the draw of index begin + i, the same bits as the single call (floats: that double,
+  // rounded, so a uniform may be 1). About 6 ns a normal number.
+  void fill_uniform(std::uint64_t begin, std::span<float> out) const;
+  void fill_uniform(std::uint64_t begin, std::span<double> out) const;
+  void fill_normal(std::uint64_t begin, std::span<float> out) const;
+  void fill_normal(std::uint64_t begin, std::span<double> out) const;
+
  private:
+  PhiloxBlock block(std::uint64_t number) const;
+  template <class Draw, class Real>
+  void fill(std::uint64_t begin, std::span<Real> out) const;
+
   std::array<std::uint32_t, 2> key_;
   std::array<std::uint32_t, 2> high_;  // upper half of the counter
 };
