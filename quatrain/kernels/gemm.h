@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// One matrix product on raw pointers, by the calling thread alone: for kernels that fan out
+// themselves (attention) and for matmul.cc. Counts no FLOPs. Row-major.
+#pragma once
+#include <cstdint>
+
+namespace quatrain::kernels {
+
+// A matrix in memory: `stride` elements from row to row, as stored (before any transposition).
+template <class T>
+struct GemmOperand {
+  const T* start;
+  std::int64_t stride;
+  bool transposed = false;
+};
+struct GemmSize {
+  std::int64_t m, n, k;
+};
+
+// out [m, n] = alpha op(a) op(b) + beta out. T: float or double. beta = 0 does not read out.
+template <class T>
+void gemm(GemmSize size, T alpha, GemmOperand<T> a, GemmOperand<T> b, T beta, T* out,
+          std::int64_t out_stride);
+
+}  // namespace quatrain::kernels
