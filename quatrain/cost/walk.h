@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One description of a model's work: what each operation of one micro-batch costs. Everything that
-// predicts (dry run, MFU, memory, later bytes on the wire and time) reads this list, and the runtime
-// is held to it: its counted FLOPs and stashed bytes equal these sums exactly.
+// predicts (dry run, MFU, memory, later bytes on the wire and time) reads this list, and the
+// runtime is held to it: its counted FLOPs and stashed bytes equal these sums exactly.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,20 +13,21 @@
 
 namespace quatrain {
 
-// One micro-batch as it runs.
+// One micro-batch as it runs, without packed documents (they only take FLOPs away).
 struct WorkShape {
   std::int64_t batch = 1;
   std::int64_t seq = 0;
   Dtype dtype = Dtype::kFloat32;
   Recompute recompute = Recompute::kNone;
   std::int64_t head_chunk_tokens = 512;
+  std::vector<std::string> trainable;  // glob patterns; empty: all parameters
 };
 
 // A tensor that is kept between passes.
 struct StashCost {
-  std::string what;    // the row's name in Stash
+  std::string what;  // the row's name in Stash
   Bytes bytes;
-  bool until_weight;   // from the forward to the weight half; otherwise to the input half
+  bool until_weight;  // from the forward to the weight half; otherwise to the input half
 };
 // What the input half adds for the weight half.
 struct LateStashCost {
@@ -34,36 +35,48 @@ struct LateStashCost {
   Bytes bytes;
 };
 
+// FLOPs are whole numbers, exact in double below 2^53.
 struct OpCost {
-  std::string name;          // "qkv", "attention", "out", "up", "down", "head", ...
+  std::string name;  // "norm1", "qkv", "attention", "out", "norm2", "up", "down", "head", ...
   std::int64_t parameters = 0;
   Flops forward{}, backward_input{}, backward_weight{};
   std::vector<StashCost> stash;     // kept by the forward
   std::vector<LateStashCost> late;  // kept by the input half for the weight half
 };
 struct UnitCost {
-  std::string name;          // "embedding", "layers.3", "head"
+  std::string name;  // "embedding", "layers.3", "head"
   std::vector<OpCost> ops;
   std::int64_t parameters() const;
-  Flops forward() const, backward_input() const, backward_weight() const;
-  Bytes stash() const;           // after the forward
-  Bytes weight_stash() const;    // after the input half
+  Flops forward() const;
+  Flops backward_input() const;
+  Flops backward_weight() const;
+  Bytes stash() const;         // after the forward
+  Bytes weight_stash() const;  // after the input half
 };
 // Units in forward order: embedding, blocks, head. Full recompute: blocks keep their input only and
-// their input half contains the forward again.
+// their input half contains the forward again. Throws ConfigError for models with experts or latent
+// attention, and for trainable patterns that match nothing.
 std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape);
 
 // FLOPs of matrix products of one optimizer step over `sequences` sequences (forward and both
 // halves, without recomputation): the numerator of MFU.
-Flops model_flops(const ModelSpec& model, std::int64_t sequences, std::int64_t seq);
+Flops model_flops(const ModelSpec& model, std::int64_t sequences, std::int64_t seq,
+                  const std::vector<std::string>& trainable = {});
+// Model FLOPs per second over the peak: the share of the machine that did the model's own work.
+double mfu(Flops model_flops, Seconds time, FlopsPerSecond peak);
 
-// Activation bytes of one layer under the assumptions of Korthikanti et al. (arXiv:2205.05198,
-// equation 2): 16 bit, GELU MLP of 4h, MHA, dropout masks of one byte, scores kept. The same table
-// as walk()'s with those assumptions switched on: s b h (34 + 5 a s / h).
+// What `korthikanti_layer` assumes beyond 16 bit, a GELU MLP of 4h, MHA, the MLP's activation kept
+// and norm statistics neglected: dropout masks of one byte kept, scores and their softmax kept.
 struct PaperAssumptions {
   bool masks_stored = true;
   bool scores_stored = true;
 };
+// Stash of one layer under the assumptions of Korthikanti et al. (arXiv:2205.05198, section 4.1),
+// from the same table as walk()'s. Ops qkv, attention and out are the paper's "attention", up and
+// down its MLP, norm1 and norm2 its layer norms.
+std::vector<OpCost> korthikanti_layer(std::int64_t seq, std::int64_t batch, std::int64_t hidden,
+                                      std::int64_t heads, const PaperAssumptions& assumptions);
+// Its sum: s b h (34 + 5 a s / h), their equation 2.
 Bytes korthikanti_layer_bytes(std::int64_t seq, std::int64_t batch, std::int64_t hidden,
                               std::int64_t heads, const PaperAssumptions& assumptions);
 
@@ -71,6 +84,8 @@ Bytes korthikanti_layer_bytes(std::int64_t seq, std::int64_t batch, std::int64_t
 struct StateBytes {
   Bytes params, grads, optimizer;
 };
+// params in plan.dtype, grads and moments (adamw: two; sgd: one when momentum > 0) wide, a wide
+// master when plan.dtype is not wide. Frozen parameters have a value only.
 StateBytes state_bytes(const ModelSpec& model, const Plan& plan, const std::string& optimizer,
                        double momentum, const std::vector<std::string>& trainable);
 

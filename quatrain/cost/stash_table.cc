@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of a pre-norm block:
+//   n1 = norm1(x); q|k|v = n1 Wqkv + b [q, k norm]; rope; a = attention; h = x + drop(a Wo + b);
+//   n2 = norm2(h); pre = n2 Wup + b; act = gelu(pre) or silu(gate) up; y = h + drop(act Wdown + b)
+// Letters: N rows, D hidden, H heads, K kv heads, d head dim, F ffn, B sequences, T positions.
+#include "quatrain/cost/stash_table.h"
+
+namespace quatrain {
+namespace {
+
+class Rows {
+ public:
+  explicit Rows(const BlockKeeps& keeps) : keeps_(keeps) {}
+
+  void keep(std::string_view op, std::string_view what, std::int64_t elements, StashLife life,
+            StashWidth width = StashWidth::kCompute) {
+    if (keeps_.recompute == Recompute::kFull) {
+      if (life == StashLife::kInput) return;
+      life = StashLife::kLate;
+    }
+    rows_.push_back({op, what, elements, width, life});
+  }
+  std::vector<StashRow> take() && { return std::move(rows_); }
+
+ private:
+  const BlockKeeps& keeps_;
+  std::vector<StashRow> rows_;
+};
+
+struct NormNames {
+  std::string_view op, x, mean, rstd, dgain, dbias;
+};
+
+void norm_rows(Rows& rows, const NormNames& names, const BlockDims& dims, const BlockKeeps& keeps,
+               bool trained) {
+  const std::int64_t n = dims.batch * dims.seq;
+  rows.keep(names.op, names.x, n * dims.hidden, StashLife::kInput);
+  if (!keeps.statistics) return;
+  rows.keep(names.op, names.rstd, n, StashLife::kInput, StashWidth::kWide);
+  if (dims.centred_norm) {
+    rows.keep(names.op, names.mean, n, StashLife::kInput, StashWidth::kWide);
+  }
+  if (!trained) return;
+  rows.keep(names.op, names.dgain, dims.batch * dims.hidden, StashLife::kLate, StashWidth::kWide);
+  if (dims.centred_norm) {
+    rows.keep(names.op, names.dbias, dims.batch * dims.hidden, StashLife::kLate, StashWidth::kWide);
+  }
+}
+
+// A norm's output: what the weight half of the product after it reads.
+void norm_output(Rows& rows, std::string_view op, std::string_view what, std::int64_t elements,
+                 const BlockKeeps& keeps) {
+  const bool again = keeps.recompute == Recompute::kSelective;
+  rows.keep(op, what, elements, again ? StashLife::kLate : StashLife::kWeight);
+}
+
+void qk_norm_rows(Rows& rows, const BlockDims& dims) {
+  const std::int64_t n = dims.batch * dims.seq;
+  const std::int64_t qk_heads = dims.heads + dims.kv_heads;
+  rows.keep("attention", "attn.qk", n * qk_heads * dims.head_dim, StashLife::kInput);
+  rows.keep("attention", "attn.qk_rstd", n * qk_heads, StashLife::kInput, StashWidth::kWide);
+  if (dims.train.qk_norm) {
+    rows.keep("attention", "attn.dqk_gain", dims.batch * 2 * dims.head_dim, StashLife::kLate,
+              StashWidth::kWide);
+  }
+}
+
+void score_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) {
+  const std::int64_t scores = dims.batch * dims.heads * dims.seq * dims.seq;
+  rows.keep("attention", "attn.softmax", scores, StashLife::kInput);
+  rows.keep("attention", "attn.dropped_softmax", scores, StashLife::kInput);
+  if (keeps.masks) {
+    rows.keep("attention", "attn.softmax_mask", scores, StashLife::kInput, StashWidth::kByte);
+  }
+}
+
+void attention_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) {
+  const BlockTraining& train = dims.train;
+  const std::int64_t n = dims.batch * dims.seq;
+  const std::int64_t qkv = n * (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
+  if (train.qkv) norm_output(rows, "qkv", "norm1.y", n * dims.hidden, keeps);
+  rows.keep("attention", "attn.qkv", qkv, StashLife::kInput);
+  if (dims.qk_norm) qk_norm_rows(rows, dims);
+  rows.keep("attention", "attn.out", n * dims.heads * dims.head_dim,
+            train.out ? StashLife::kWeight : StashLife::kInput);
+  if (keeps.statistics) {
+    rows.keep("attention", "attn.lse", dims.batch * dims.heads * dims.seq, StashLife::kInput,
+              StashWidth::kWide);
+  }
+  if (keeps.scores) score_rows(rows, dims, keeps);
+  if (train.qkv || train.qkv_bias) rows.keep("qkv", "attn.dqkv", qkv, StashLife::kLate);
+  if (train.out || train.out_bias) {
+    rows.keep("out", "attn.dy", n * dims.hidden, StashLife::kLate);
+  }
+  if (keeps.masks) {
+    rows.keep("out", "attn.mask", n * dims.hidden, StashLife::kInput, StashWidth::kByte);
+  }
+}
+
+void mlp_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) {
+  const BlockTraining& train = dims.train;
+  const std::int64_t n = dims.batch * dims.seq;
+  if (train.up) norm_output(rows, "up", "norm2.y", n * dims.hidden, keeps);
+  rows.keep("up", "mlp.pre", n * dims.up_width, StashLife::kInput);
+  if (train.up || train.up_bias) {
+    rows.keep("up", "mlp.dpre", n * dims.up_width, StashLife::kLate);
+  }
+  if (train.down) {
+    rows.keep("down", "mlp.act", n * dims.ffn,
+              keeps.activation ? StashLife::kWeight : StashLife::kLate);
+  }
+  if (train.down || train.down_bias) {
+    rows.keep("down", "mlp.dy", n * dims.hidden, StashLife::kLate);
+  }
+  if (keeps.masks) {
+    rows.keep("down", "mlp.mask", n * dims.hidden, StashLife::kInput, StashWidth::kByte);
+  }
+}
+
+}  // namespace
+
+std::vector<StashRow> block_stash(const BlockDims& dims, const BlockKeeps& keeps) {
+  Rows rows(keeps);
+  norm_rows(rows, {"norm1", "norm1.x", "norm1.mean", "norm1.rstd", "norm1.dgain", "norm1.dbias"},
+            dims, keeps, dims.train.norm1);
+  attention_rows(rows, dims, keeps);
+  norm_rows(rows, {"norm2", "norm2.x", "norm2.mean", "norm2.rstd", "norm2.dgain", "norm2.dbias"},
+            dims, keeps, dims.train.norm2);
+  mlp_rows(rows, dims, keeps);
+  std::vector<StashRow> table = std::move(rows).take();
+  if (keeps.recompute == Recompute::kFull) {
+    table.push_back({"norm1", "block.x", dims.batch * dims.seq * dims.hidden, StashWidth::kCompute,
+                     StashLife::kInput});
+  }
+  return table;
+}
+
+}  // namespace quatrain

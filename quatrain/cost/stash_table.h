@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of what one block keeps between its passes, tensor by tensor: read by walk() with what
+// the runtime does, and by korthikanti_layer() with what the paper assumes.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "quatrain/cost/walk.h"
+#include "quatrain/spec/plan.h"
+
+namespace quatrain {
+
+// Which gradients the weight half makes: rows that serve no trained parameter are not kept.
+struct BlockTraining {
+  bool norm1 = true, qkv = true, qkv_bias = true, qk_norm = true, out = true, out_bias = true;
+  bool norm2 = true, up = true, up_bias = true, down = true, down_bias = true;
+};
+
+// N = batch x seq rows; all sizes are this rank's.
+struct BlockDims {
+  std::int64_t batch = 1;
+  std::int64_t seq = 0;
+  std::int64_t hidden = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t ffn = 0;
+  std::int64_t up_width = 0;  // of the pre-activation: ffn, or 2 ffn with a gate
+  bool centred_norm = false;  // LayerNorm: means and biases beside RMSNorm's statistics and gains
+  bool qk_norm = false;
+  BlockTraining train;
+};
+
+// Who keeps what. The defaults are the runtime's.
+struct BlockKeeps {
+  Recompute recompute = Recompute::kNone;
+  bool statistics = true;   // norms' mean and rstd, attention's log-sum-exp
+  bool activation = false;  // kept by the forward; otherwise made again by the input half
+  bool masks = false;       // of dropout, one byte each; otherwise drawn again
+  bool scores = false;      // attention's softmax, and after dropout (and its mask, with masks)
+};
+
+enum class StashLife : std::uint8_t {
+  kInput,   // from the forward to the input half
+  kWeight,  // from the forward to the weight half
+  kLate     // from the input half to the weight half
+};
+enum class StashWidth : std::uint8_t { kCompute, kWide, kByte };
+struct StashRow {
+  std::string_view op;
+  std::string_view what;
+  std::int64_t elements;
+  StashWidth width;
+  StashLife life;
+};
+std::vector<StashRow> block_stash(const BlockDims& dims, const BlockKeeps& keeps);
+
+// Books each row, in bytes, with the operation of its name. Throws BugError when there is none.
+void add_rows(std::vector<OpCost>& ops, std::span<const StashRow> rows, Dtype dtype);
+
+}  // namespace quatrain

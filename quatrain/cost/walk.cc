@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// The walk: parameters from the one list of spec/, FLOPs of matrix products (2 m n k each;
+// attention 2 d FLOPs for each product and visible pair), stash from the table in stash_table.cc.
+#include "quatrain/cost/walk.h"
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include "quatrain/base/check.h"
+#include "quatrain/base/error.h"
+#include "quatrain/cost/stash_table.h"
+#include "quatrain/spec/parameters.h"
+
+namespace quatrain {
+namespace {
+
+// Neighbouring parameters that are computed with as one.
+struct Group {
+  std::span<const ParameterInfo> infos;
+  std::int64_t numel() const {
+    std::int64_t sum = 0;
+    for (const ParameterInfo& p : infos) sum += p.numel();
+    return sum;
+  }
+  std::int64_t trained_numel() const {
+    std::int64_t sum = 0;
+    for (const ParameterInfo& p : infos) sum += p.trainable ? p.numel() : 0;
+    return sum;
+  }
+  bool trained() const { return trained_numel() > 0; }
+};
+
+// Deals a unit's parameters out in the order in which parameters() lists them.
+class Cursor {
+ public:
+  Cursor(std::span<const ParameterInfo> all, std::int64_t layer) {
+    const auto of_layer = [layer](const ParameterInfo& p) { return p.layer == layer; };
+    const auto begin = std::find_if(all.begin(), all.end(), of_layer);
+    const auto end = std::find_if_not(begin, all.end(), of_layer);
+    rest_ = all.subspan(static_cast<std::size_t>(begin - all.begin()),
+                        static_cast<std::size_t>(end - begin));
+  }
+  Group take(std::size_t count) {
+    CHECK(count <= rest_.size(), "{} parameters left of a unit, {} wanted", rest_.size(), count);
+    Group group{rest_.first(count)};
+    rest_ = rest_.subspan(count);
+    return group;
+  }
+  void check_done() const {
+    CHECK(rest_.empty(), "parameter {} has no operation", rest_.front().name);
+  }
+
+ private:
+  std::span<const ParameterInfo> rest_;
+};
+
+struct BlockGroups {
+  Group norm1, qkv, qkv_bias, qk_norm, out, out_bias, norm2, up, up_bias, down, down_bias;
+};
+
+BlockGroups block_groups(const ModelSpec& model, std::span<const ParameterInfo> all,
+                         std::int64_t layer) {
+  const auto if_any = [](bool there, std::size_t count) { return there ? count : 0; };
+  const std::size_t norm = model.norm == NormKind::kLayerNorm ? 2 : 1;
+  const std::size_t up = model.mlp == MlpKind::kSwiGlu ? 2 : 1;
+  Cursor cursor(all, layer);
+  BlockGroups g;
+  g.norm1 = cursor.take(norm);
+  g.qkv = cursor.take(3);
+  g.qkv_bias = cursor.take(if_any(model.qkv_bias, 3));
+  g.qk_norm = cursor.take(if_any(model.qk_norm, 2));
+  g.out = cursor.take(1);
+  g.out_bias = cursor.take(if_any(model.out_bias, 1));
+  g.norm2 = cursor.take(norm);
+  g.up = cursor.take(up);
+  g.up_bias = cursor.take(if_any(model.mlp_bias, up));
+  g.down = cursor.take(1);
+  g.down_bias = cursor.take(if_any(model.mlp_bias, 1));
+  cursor.check_done();
+  return g;
+}
+
+Flops flops(std::int64_t count) { return {static_cast<double>(count)}; }
+
+// y = x W^T + b over `rows` rows, as all three passes.
+OpCost linear(std::string name, const Group& weight, const Group& bias, std::int64_t rows) {
+  OpCost op;
+  op.name = std::move(name);
+  op.parameters = weight.numel() + bias.numel();
+  op.forward = op.backward_input = flops(2 * rows * weight.numel());
+  op.backward_weight = flops(2 * rows * weight.trained_numel());
+  return op;
+}
+
+OpCost pointwise(std::string name, const Group& parameters) {
+  OpCost op;
+  op.name = std::move(name);
+  op.parameters = parameters.numel();
+  return op;
+}
+
+// Keys that the queries of one causal sequence see, all queries together.
+std::int64_t visible_pairs(std::int64_t seq, std::int64_t window) {
+  const std::int64_t full = window > 0 ? std::min(window, seq) : seq;
+  return full * (full + 1) / 2 + (seq - full) * full;
+}
+
+OpCost attention(const ModelSpec& model, const WorkShape& shape, std::int64_t layer,
+                 const Group& qk_norm) {
+  OpCost op = pointwise("attention", qk_norm);
+  const std::int64_t pairs = shape.batch * visible_pairs(shape.seq, model.layer_window(layer));
+  const std::int64_t products = 4 * model.head_dim;  // scores, and values weighted by them
+  op.forward = flops(pairs * model.heads * products);
+  op.backward_input = flops(2 * pairs * model.heads * products);
+  return op;
+}
+
+BlockDims block_dims(const ModelSpec& model, const WorkShape& shape, const BlockGroups& g) {
+  BlockDims dims;
+  dims.batch = shape.batch;
+  dims.seq = shape.seq;
+  dims.hidden = model.hidden;
+  dims.heads = model.heads;
+  dims.kv_heads = model.kv_heads;
+  dims.head_dim = model.head_dim;
+  dims.ffn = model.ffn;
+  dims.up_width = model.mlp == MlpKind::kSwiGlu ? 2 * model.ffn : model.ffn;
+  dims.centred_norm = model.norm == NormKind::kLayerNorm;
+  dims.qk_norm = model.qk_norm;
+  dims.train = {g.norm1.trained(),   g.qkv.trained(),      g.qkv_bias.trained(),
+                g.qk_norm.trained(), g.out.trained(),      g.out_bias.trained(),
+                g.norm2.trained(),   g.up.trained(),       g.up_bias.trained(),
+                g.down.trained(),    g.down_bias.trained()};
+  return dims;
+}
+
+UnitCost block(const ModelSpec& model, const WorkShape& shape, std::span<const ParameterInfo> all,
+               std::int64_t layer) {
+  const BlockGroups g = block_groups(model, all, layer);
+  const std::int64_t rows = shape.batch * shape.seq;
+  UnitCost unit;
+  unit.name = "layers." + std::to_string(layer);
+  unit.ops = {pointwise("norm1", g.norm1),
+              linear("qkv", g.qkv, g.qkv_bias, rows),
+              attention(model, shape, layer, g.qk_norm),
+              linear("out", g.out, g.out_bias, rows),
+              pointwise("norm2", g.norm2),
+              linear("up", g.up, g.up_bias, rows),
+              linear("down", g.down, g.down_bias, rows)};
+  if (shape.recompute == Recompute::kFull) {
+    for (OpCost& op : unit.ops) op.backward_input += op.forward;
+  }
+  BlockKeeps keeps;
+  keeps.recompute = shape.recompute;
+  add_rows(unit.ops, block_stash(block_dims(model, shape, g), keeps), shape.dtype);
+  return unit;
+}
+
+UnitCost embedding(const ModelSpec& model, const WorkShape& shape,
+                   std::span<const ParameterInfo> all) {
+  Cursor cursor(all, -1);
+  const Group tables = cursor.take(model.position == PositionKind::kLearned ? 2 : 1);
+  cursor.check_done();
+  OpCost op = pointwise("embedding", tables);
+  if (tables.trained()) {
+    op.late.push_back(
+        {"embedding.dy", {shape.batch * shape.seq * model.hidden * size_of(shape.dtype)}});
+  }
+  return {"embedding", {op}};
+}
+
+// In training the head's forward makes all three halves and keeps the gradient of its input.
+UnitCost head(const ModelSpec& model, const WorkShape& shape, std::span<const ParameterInfo> all) {
+  const std::int64_t rows = shape.batch * shape.seq;
+  Cursor cursor(all, model.layers);
+  const Group norm = cursor.take(model.norm == NormKind::kLayerNorm ? 2 : 1);
+  const Group table = model.tied ? Cursor(all, -1).take(1) : cursor.take(1);
+  cursor.check_done();
+  OpCost product = linear("head", table, {}, rows);
+  if (model.tied) product.parameters = 0;
+  product.stash.push_back({"head.dx", {rows * model.hidden * size_of(shape.dtype)}, false});
+  return {"head", {pointwise("norm", norm), product}};
+}
+
+void require_dense(const ModelSpec& model) {
+  if (!model.experts && !model.latent) return;
+  throw ConfigError("the cost of " + model.name + " is not known: models with experts or latent " +
+                    "attention cannot be trained yet; dense ones of the gpt2, llama, qwen2 and " +
+                    "qwen3 families can");
+}
+
+}  // namespace
+
+std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape) {
+  require_dense(model);
+  std::vector<ParameterInfo> all = parameters(model);
+  throw_if_any(set_trainable(all, shape.trainable));
+  std::vector<UnitCost> units{embedding(model, shape, all)};
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    units.push_back(block(model, shape, all, layer));
+  }
+  units.push_back(head(model, shape, all));
+  return units;
+}
+
+Flops model_flops(const ModelSpec& model, std::int64_t sequences, std::int64_t seq,
+                  const std::vector<std::string>& trainable) {
+  WorkShape shape;
+  shape.seq = seq;
+  shape.trainable = trainable;
+  Flops total{};
+  for (const UnitCost& unit : walk(model, shape)) {
+    total += unit.forward() + unit.backward_input() + unit.backward_weight();
+  }
+  return static_cast<double>(sequences) * total;
+}
+
+double mfu(Flops model_flops, Seconds time, FlopsPerSecond peak) {
+  return model_flops.value / (time.value * peak.value);
+}
+
+}  // namespace quatrain
