@@ -158,6 +158,7 @@ template <class Draw, class Real>
 void RandomStream::fill(std::uint64_t begin, std::span<Real> out) const {
   constexpr std::size_t kBlocks = 128;
   std::uint64_t a[kBlocks], b[kBlocks];
+  double even[kBlocks], odd[kBlocks];
   double values[2 * kBlocks];
   std::uint64_t first = begin / 2;
   std::size_t skip = begin % 2;
@@ -169,8 +170,12 @@ void RandomStream::fill(std::uint64_t begin, std::span<Real> out) const {
     }
     for (std::size_t i = 0; i < kBlocks; ++i) {
       const Pair pair = Draw::of(a[i], b[i]);
-      values[2 * i] = pair.even;
-      values[2 * i + 1] = pair.odd;
+      even[i] = pair.even;
+      odd[i] = pair.odd;
+    }
+    for (std::size_t i = 0; i < kBlocks; ++i) {
+      values[2 * i] = even[i];
+      values[2 * i + 1] = odd[i];
     }
     const std::size_t count = std::min(out.size(), 2 * kBlocks - skip);
     for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<Real>(values[skip + i]);

@@ -17,13 +17,13 @@ class RandomStream {
  public:
   RandomStream(std::uint64_t seed, std::string_view name);
   RandomStream(std::uint64_t seed, std::uint64_t number);
-  std::uint64_t bits(std::uint64_t index) const;    // 64 bits of draw `index`
-  double uniform(std::uint64_t index) const;        // [0, 1), 53 bits
-  double normal(std::uint64_t index) const;         // mean 0, variance 1; Box-Muller on pairs of draws
+  std::uint64_t bits(std::uint64_t index) const;  // 64 bits of draw `index`
+  double uniform(std::uint64_t index) const;      // [0, 1), 53 bits
+  double normal(std::uint64_t index) const;  // mean 0, variance 1; Box-Muller on pairs of draws
   std::uint64_t below(std::uint64_t index, std::uint64_t bound) const;  // [0, bound), bound > 0
 
   // out[i] = the draw of index begin + i, the same bits as the single call (floats: that double,
-  // rounded, so a uniform may be 1). About 6 ns a normal number.
+  // rounded, so a uniform may be 1). About 12 ns a normal number.
   void fill_uniform(std::uint64_t begin, std::span<float> out) const;
   void fill_uniform(std::uint64_t begin, std::span<double> out) const;
   void fill_normal(std::uint64_t begin, std::span<float> out) const;
