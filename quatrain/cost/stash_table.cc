@@ -5,6 +5,9 @@
 // Letters: N rows, D hidden, H heads, K kv heads, d head dim, F ffn, B sequences, T positions.
 #include "quatrain/cost/stash_table.h"
 
+#include <array>
+#include <utility>
+
 namespace quatrain {
 namespace {
 
@@ -32,7 +35,7 @@ struct NormNames {
 };
 
 void norm_rows(Rows& rows, const NormNames& names, const BlockDims& dims, const BlockKeeps& keeps,
-               bool trained) {
+               bool gain, bool bias) {
   const std::int64_t n = dims.batch * dims.seq;
   rows.keep(names.op, names.x, n * dims.hidden, StashLife::kInput);
   if (!keeps.statistics) return;
@@ -40,11 +43,9 @@ void norm_rows(Rows& rows, const NormNames& names, const BlockDims& dims, const 
   if (dims.centred_norm) {
     rows.keep(names.op, names.mean, n, StashLife::kInput, StashWidth::kWide);
   }
-  if (!trained) return;
-  rows.keep(names.op, names.dgain, dims.batch * dims.hidden, StashLife::kLate, StashWidth::kWide);
-  if (dims.centred_norm) {
-    rows.keep(names.op, names.dbias, dims.batch * dims.hidden, StashLife::kLate, StashWidth::kWide);
-  }
+  const std::int64_t sums = dims.batch * dims.hidden;  // a row a sequence
+  if (gain) rows.keep(names.op, names.dgain, sums, StashLife::kLate, StashWidth::kWide);
+  if (bias) rows.keep(names.op, names.dbias, sums, StashLife::kLate, StashWidth::kWide);
 }
 
 // A norm's output: what the weight half of the product after it reads.
@@ -54,13 +55,14 @@ void norm_output(Rows& rows, std::string_view op, std::string_view what, std::in
   rows.keep(op, what, elements, again ? StashLife::kLate : StashLife::kWeight);
 }
 
-void qk_norm_rows(Rows& rows, const BlockDims& dims) {
+// A norm over each head; its gains' gradients are summed by sequence.
+void head_norm_rows(Rows& rows, const BlockDims& dims, std::int64_t heads, bool trained,
+                    const std::array<std::string_view, 3>& names) {
   const std::int64_t n = dims.batch * dims.seq;
-  const std::int64_t qk_heads = dims.heads + dims.kv_heads;
-  rows.keep("attention", "attn.qk", n * qk_heads * dims.head_dim, StashLife::kInput);
-  rows.keep("attention", "attn.qk_rstd", n * qk_heads, StashLife::kInput, StashWidth::kWide);
-  if (dims.train.qk_norm) {
-    rows.keep("attention", "attn.dqk_gain", dims.batch * 2 * dims.head_dim, StashLife::kLate,
+  rows.keep("attention", names[0], n * heads * dims.head_dim, StashLife::kInput);
+  rows.keep("attention", names[1], n * heads, StashLife::kInput, StashWidth::kWide);
+  if (trained) {
+    rows.keep("attention", names[2], dims.batch * dims.head_dim, StashLife::kLate,
               StashWidth::kWide);
   }
 }
@@ -80,7 +82,11 @@ void attention_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) 
   const std::int64_t qkv = n * (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
   if (train.qkv) norm_output(rows, "qkv", "norm1.y", n * dims.hidden, keeps);
   rows.keep("attention", "attn.qkv", qkv, StashLife::kInput);
-  if (dims.qk_norm) qk_norm_rows(rows, dims);
+  if (dims.qk_norm) {
+    head_norm_rows(rows, dims, dims.heads, train.q_norm, {"attn.q", "attn.q_rstd", "attn.dq_gain"});
+    head_norm_rows(rows, dims, dims.kv_heads, train.k_norm,
+                   {"attn.k", "attn.k_rstd", "attn.dk_gain"});
+  }
   rows.keep("attention", "attn.out", n * dims.heads * dims.head_dim,
             train.out ? StashLife::kWeight : StashLife::kInput);
   if (keeps.statistics) {
@@ -122,10 +128,10 @@ void mlp_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) {
 std::vector<StashRow> block_stash(const BlockDims& dims, const BlockKeeps& keeps) {
   Rows rows(keeps);
   norm_rows(rows, {"norm1", "norm1.x", "norm1.mean", "norm1.rstd", "norm1.dgain", "norm1.dbias"},
-            dims, keeps, dims.train.norm1);
+            dims, keeps, dims.train.norm1, dims.train.norm1_bias);
   attention_rows(rows, dims, keeps);
   norm_rows(rows, {"norm2", "norm2.x", "norm2.mean", "norm2.rstd", "norm2.dgain", "norm2.dbias"},
-            dims, keeps, dims.train.norm2);
+            dims, keeps, dims.train.norm2, dims.train.norm2_bias);
   mlp_rows(rows, dims, keeps);
   std::vector<StashRow> table = std::move(rows).take();
   if (keeps.recompute == Recompute::kFull) {

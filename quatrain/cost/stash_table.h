@@ -14,8 +14,10 @@ namespace quatrain {
 
 // Which gradients the weight half makes: rows that serve no trained parameter are not kept.
 struct BlockTraining {
-  bool norm1 = true, qkv = true, qkv_bias = true, qk_norm = true, out = true, out_bias = true;
-  bool norm2 = true, up = true, up_bias = true, down = true, down_bias = true;
+  bool norm1 = true, norm1_bias = false;
+  bool qkv = true, qkv_bias = false, q_norm = true, k_norm = true, out = true, out_bias = false;
+  bool norm2 = true, norm2_bias = false;
+  bool up = true, up_bias = false, down = true, down_bias = false;
 };
 
 // N = batch x seq rows; all sizes are this rank's.

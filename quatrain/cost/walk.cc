@@ -56,23 +56,27 @@ class Cursor {
 };
 
 struct BlockGroups {
-  Group norm1, qkv, qkv_bias, qk_norm, out, out_bias, norm2, up, up_bias, down, down_bias;
+  Group norm1, norm1_bias, qkv, qkv_bias, q_norm, k_norm, out, out_bias;
+  Group norm2, norm2_bias, up, up_bias, down, down_bias;
 };
 
 BlockGroups block_groups(const ModelSpec& model, std::span<const ParameterInfo> all,
                          std::int64_t layer) {
   const auto if_any = [](bool there, std::size_t count) { return there ? count : 0; };
-  const std::size_t norm = model.norm == NormKind::kLayerNorm ? 2 : 1;
+  const std::size_t norm_bias = model.norm == NormKind::kLayerNorm ? 1 : 0;
   const std::size_t up = model.mlp == MlpKind::kSwiGlu ? 2 : 1;
   Cursor cursor(all, layer);
   BlockGroups g;
-  g.norm1 = cursor.take(norm);
+  g.norm1 = cursor.take(1);
+  g.norm1_bias = cursor.take(norm_bias);
   g.qkv = cursor.take(3);
   g.qkv_bias = cursor.take(if_any(model.qkv_bias, 3));
-  g.qk_norm = cursor.take(if_any(model.qk_norm, 2));
+  g.q_norm = cursor.take(if_any(model.qk_norm, 1));
+  g.k_norm = cursor.take(if_any(model.qk_norm, 1));
   g.out = cursor.take(1);
   g.out_bias = cursor.take(if_any(model.out_bias, 1));
-  g.norm2 = cursor.take(norm);
+  g.norm2 = cursor.take(1);
+  g.norm2_bias = cursor.take(norm_bias);
   g.up = cursor.take(up);
   g.up_bias = cursor.take(if_any(model.mlp_bias, up));
   g.down = cursor.take(1);
@@ -93,10 +97,10 @@ OpCost linear(std::string name, const Group& weight, const Group& bias, std::int
   return op;
 }
 
-OpCost pointwise(std::string name, const Group& parameters) {
+OpCost pointwise(std::string name, std::int64_t parameters) {
   OpCost op;
   op.name = std::move(name);
-  op.parameters = parameters.numel();
+  op.parameters = parameters;
   return op;
 }
 
@@ -107,8 +111,8 @@ std::int64_t visible_pairs(std::int64_t seq, std::int64_t window) {
 }
 
 OpCost attention(const ModelSpec& model, const WorkShape& shape, std::int64_t layer,
-                 const Group& qk_norm) {
-  OpCost op = pointwise("attention", qk_norm);
+                 std::int64_t head_norms) {
+  OpCost op = pointwise("attention", head_norms);
   const std::int64_t pairs = shape.batch * visible_pairs(shape.seq, model.layer_window(layer));
   const std::int64_t products = 4 * model.head_dim;  // scores, and values weighted by them
   op.forward = flops(pairs * model.heads * products);
@@ -128,10 +132,21 @@ BlockDims block_dims(const ModelSpec& model, const WorkShape& shape, const Block
   dims.up_width = model.mlp == MlpKind::kSwiGlu ? 2 * model.ffn : model.ffn;
   dims.centred_norm = model.norm == NormKind::kLayerNorm;
   dims.qk_norm = model.qk_norm;
-  dims.train = {g.norm1.trained(),   g.qkv.trained(),      g.qkv_bias.trained(),
-                g.qk_norm.trained(), g.out.trained(),      g.out_bias.trained(),
-                g.norm2.trained(),   g.up.trained(),       g.up_bias.trained(),
-                g.down.trained(),    g.down_bias.trained()};
+  BlockTraining& train = dims.train;
+  train.norm1 = g.norm1.trained();
+  train.norm1_bias = g.norm1_bias.trained();
+  train.qkv = g.qkv.trained();
+  train.qkv_bias = g.qkv_bias.trained();
+  train.q_norm = g.q_norm.trained();
+  train.k_norm = g.k_norm.trained();
+  train.out = g.out.trained();
+  train.out_bias = g.out_bias.trained();
+  train.norm2 = g.norm2.trained();
+  train.norm2_bias = g.norm2_bias.trained();
+  train.up = g.up.trained();
+  train.up_bias = g.up_bias.trained();
+  train.down = g.down.trained();
+  train.down_bias = g.down_bias.trained();
   return dims;
 }
 
@@ -141,11 +156,11 @@ UnitCost block(const ModelSpec& model, const WorkShape& shape, std::span<const P
   const std::int64_t rows = shape.batch * shape.seq;
   UnitCost unit;
   unit.name = "layers." + std::to_string(layer);
-  unit.ops = {pointwise("norm1", g.norm1),
+  unit.ops = {pointwise("norm1", g.norm1.numel() + g.norm1_bias.numel()),
               linear("qkv", g.qkv, g.qkv_bias, rows),
-              attention(model, shape, layer, g.qk_norm),
+              attention(model, shape, layer, g.q_norm.numel() + g.k_norm.numel()),
               linear("out", g.out, g.out_bias, rows),
-              pointwise("norm2", g.norm2),
+              pointwise("norm2", g.norm2.numel() + g.norm2_bias.numel()),
               linear("up", g.up, g.up_bias, rows),
               linear("down", g.down, g.down_bias, rows)};
   if (shape.recompute == Recompute::kFull) {
@@ -162,7 +177,7 @@ UnitCost embedding(const ModelSpec& model, const WorkShape& shape,
   Cursor cursor(all, -1);
   const Group tables = cursor.take(model.position == PositionKind::kLearned ? 2 : 1);
   cursor.check_done();
-  OpCost op = pointwise("embedding", tables);
+  OpCost op = pointwise("embedding", tables.numel());
   if (tables.trained()) {
     op.late.push_back(
         {"embedding.dy", {shape.batch * shape.seq * model.hidden * size_of(shape.dtype)}});
@@ -180,7 +195,7 @@ UnitCost head(const ModelSpec& model, const WorkShape& shape, std::span<const Pa
   OpCost product = linear("head", table, {}, rows);
   if (model.tied) product.parameters = 0;
   product.stash.push_back({"head.dx", {rows * model.hidden * size_of(shape.dtype)}, false});
-  return {"head", {pointwise("norm", norm), product}};
+  return {"head", {pointwise("norm", norm.numel()), product}};
 }
 
 void require_dense(const ModelSpec& model) {
