@@ -5,6 +5,7 @@
 // (parallel folding, arXiv:2504.14960). pp is shared; the products of the two views are equal.
 #pragma once
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -14,8 +15,15 @@
 namespace quatrain {
 
 enum class Axis : std::uint8_t {
-  kPp, kDpReplicate, kDpShard, kCp, kTp,        // dense view
-  kEdpReplicate, kEdpShard, kEp, kEtp           // expert view (with kPp)
+  kPp,
+  kDpReplicate,
+  kDpShard,
+  kCp,
+  kTp,  // dense view
+  kEdpReplicate,
+  kEdpShard,
+  kEp,
+  kEtp  // expert view (with kPp)
 };
 inline constexpr int kNumAxes = 9;
 
@@ -36,6 +44,10 @@ class AxisSet {
     a.bits_ |= b.bits_;
     return a;
   }
+  friend constexpr AxisSet operator-(AxisSet a, AxisSet b) {
+    a.bits_ &= ~b.bits_;
+    return a;
+  }
   friend constexpr bool operator==(AxisSet, AxisSet) = default;
   friend constexpr auto operator<=>(AxisSet, AxisSet) = default;
 
@@ -53,29 +65,37 @@ class Mesh {
   // One rank alone.
   Mesh();
   // `order`: the dense view's axes, slowest first; default pp, dp_replicate, dp_shard, cp, tp (tp
-  // neighbours are rank neighbours). The expert view follows pp, edp_replicate, edp_shard, ep, etp
-  // with pp in the same place. Expert degrees that are all 1 in a dense job are filled with the
-  // dense view's: edp_replicate = dp_replicate, edp_shard = the rest.
-  // Throws ConfigError naming every broken rule.
+  // neighbours are rank neighbours). The expert view lays edp_replicate, edp_shard, ep, etp
+  // (slowest first) over the ranks of each stage, with pp in the same place of the order. Expert
+  // degrees that are all 1 in a dense job are filled with the dense view's: edp_replicate =
+  // dp_replicate, edp_shard = the rest. Throws ConfigError naming every broken rule.
   Mesh(const Degrees& degrees, std::vector<Axis> order, int rank);
   Mesh(const Degrees& degrees, int rank);
 
   int world_size() const;
   int rank() const { return rank_; }
-  int degree(AxisSet axes) const;
+  int degree(AxisSet axes) const;  // product; `axes` lie in one view, here and below
   int coord(Axis axis) const;
   // Place of this rank along several axes of one view at once, slowest axis first.
   int coord(AxisSet axes) const;
   // Ranks that share every coordinate with this rank except along `axes`, in order of coord(axes).
-  // `axes` lie in one view; the result contains this rank.
+  // Contains this rank.
   std::vector<int> group(AxisSet axes) const;
   Mesh with_rank(int rank) const;
   const Degrees& degrees() const { return degrees_; }
   const std::vector<Axis>& order() const { return order_; }
-  std::string to_string() const;  // "pp2 dp_replicate1 dp_shard4 cp1 tp2 | edp4 ep2 etp1 @ rank 11"
+  // "pp2 dp_replicate1 dp_shard4 cp1 tp2 | edp4 ep2 etp1 @ rank 11"; edp is written as
+  // edp_replicate2 edp_shard2 where it is replicated.
+  std::string to_string() const;
   friend bool operator==(const Mesh&, const Mesh&) = default;
 
  private:
+  struct Digit;  // an axis of one view, its degree and this rank's coordinate
+  std::array<Digit, 5> digits(bool expert) const;
+  int rank_at(const std::array<Digit, 5>& digits, bool expert) const;
+  int degree_of(Axis axis) const { return degrees_[static_cast<std::size_t>(axis)]; }
+  int stride_of_pp() const;
+
   Degrees degrees_;
   std::vector<Axis> order_;
   int rank_;

@@ -20,8 +20,9 @@ struct Replicate {
   friend bool operator==(Replicate, Replicate) = default;
 };
 // Cut along `dim`; pieces may be uneven: the first (size % n) are one longer. `repeat` neighbours
-// hold the same piece (2 kv heads on tp 8: repeat 4). `grain`: cuts fall on multiples of it (a head's
-// rows stay together). kZigzag: rank r of n holds chunks r and 2n-1-r of 2n (causal balance, cp).
+// hold the same piece (2 kv heads on tp 8: repeat 4). `grain`: cuts fall on multiples of it (a
+// head's rows stay together). kZigzag: rank r of n holds chunks r and 2n-1-r of 2n (causal balance,
+// cp).
 enum class Layout : std::uint8_t { kBlock, kZigzag };
 struct Shard {
   int dim = 0;
@@ -61,7 +62,8 @@ struct ShardSpec {
   };
   std::vector<On> on;  // axes that are not named: replicated
 
-  // The boxes of the global tensor that `mesh.rank()` holds, in local order (zigzag: two).
+  // The boxes of the global tensor that `mesh.rank()` holds, in local order (zigzag: two, or one
+  // where the two touch). Entries that cut the same dim nest: each cuts what the one before left.
   std::vector<Box> boxes(std::span<const std::int64_t> global, const Mesh& mesh) const;
   // Shape of what this rank holds: the boxes laid end to end along the zigzag dim.
   std::vector<std::int64_t> local_shape(std::span<const std::int64_t> global,
@@ -71,17 +73,28 @@ struct ShardSpec {
 std::string to_string(const ShardSpec& spec);
 
 enum class CollectiveKind : std::uint8_t {
-  kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kSlice
 };
 struct Collective {
   CollectiveKind kind;
   AxisSet axes;
-  int tensor_dim;    // along which pieces lie (all_to_all: the dim that is gathered)
-  Bytes bytes_sent;  // by one rank (the fullest), ring convention; kSlice: 0
+  int tensor_dim;  // along which pieces lie (all_to_all: the dim that is gathered; all_reduce: -1)
+  Bytes bytes_sent;              // by one rank (the fullest), ring convention; kSlice: 0
+  int split_dim = -1;            // all_to_all: the dim that is cut
+  ReduceOp op = ReduceOp::kSum;  // all_reduce, reduce_scatter
   friend bool operator==(const Collective&, const Collective&) = default;
 };
 
-// The collectives that turn `from` into `to`, in order; empty when they are equal.
+std::string to_string(const Collective& collective);  // "all_gather dim 0 on dp_shard: 512 B"
+
+// The collectives that turn `from` into `to`, in order; empty when they are equal, and without axes
+// of degree 1. With n ranks and S bytes that each holds before (all_gather: after): all_reduce
+// sends 2 (n-1) ceil(S/n), all_gather and reduce_scatter (n-1) pieces padded to the largest, and
+// all_to_all what leaves the rank, unpadded. A repeated piece is gathered as often as it is held.
 // Throws BugError for pairs that no list of these can convert (Replicate to Partial).
 std::vector<Collective> conversion(const ShardSpec& from, const ShardSpec& to,
                                    std::span<const std::int64_t> global_shape, Bytes element_size,
