@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The subcommands. Each declares its options on the parser and returns what runs when it is chosen:
+// options and help come from one place.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace quatrain::apps {
+
+using Command = std::function<int()>;
+
+struct Registered {
+  CLI::App* parser;
+  Command run;
+};
+
+Registered add_train(CLI::App& app);
+Registered add_eval(CLI::App& app);
+Registered add_generate(CLI::App& app);
+Registered add_data_tokenize(CLI::App& data);
+Registered add_data_train_tokenizer(CLI::App& data);
+Registered add_data_inspect(CLI::App& data);
+
+}  // namespace quatrain::apps

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a command says: results on stdout (or, with --json, one document there and the rest on
+// stderr), a progress line on a terminal only.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace quatrain::apps {
+
+class Console {
+ public:
+  explicit Console(bool json = false) : json_(json) {}
+  bool json() const { return json_; }
+  void line(const std::string& text);                      // a result line
+  void progress(const std::string& text);                  // overwritten by the next; terminals only
+  void document(const nlohmann::ordered_json& document);   // only with --json
+  bool on_terminal() const;
+
+ private:
+  void clear_progress();
+  bool json_;
+  std::size_t progress_width_ = 0;
+};
+
+}  // namespace quatrain::apps

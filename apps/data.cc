@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// quatrain data tokenize | train-tokenizer | inspect.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/commands.h"
+#include "apps/console.h"
+#include "quatrain/base/error.h"
+#include "quatrain/base/text.h"
+#include "quatrain/data/token_file.h"
+#include "quatrain/data/tokenize.h"
+#include "quatrain/data/tokenizer.h"
+
+namespace quatrain::apps {
+namespace fs = std::filesystem;
+namespace {
+
+int default_threads() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+struct TokenizeOptions {
+  std::vector<std::string> inputs;
+  std::string tokenizer;
+  std::string out;
+  std::string text_key = "text";
+  bool no_eod = false;
+  int threads = default_threads();
+  bool json = false;
+};
+
+int tokenize(const TokenizeOptions& options) {
+  Console console(options.json);
+  const auto tokenizer = open_tokenizer(options.tokenizer);
+  TokenizeRequest request;
+  for (const std::string& input : options.inputs) request.inputs.emplace_back(input);
+  request.output_prefix = options.out;
+  request.text_key = options.text_key;
+  request.append_eod = !options.no_eod;
+  request.threads = options.threads;
+  request.progress = [&](const TokenizeProgress& p) {
+    console.progress(fmt::format("{} of {}  {} tokens", human_bytes(p.bytes_done),
+                                 human_bytes(p.bytes_total), with_commas(p.tokens)));
+  };
+  const TokenizeReport report = tokenize_files(*tokenizer, request);
+  console.line(fmt::format("{} documents ({} skipped: empty or without text), {} tokens -> {}.bin",
+                           with_commas(report.documents), with_commas(report.skipped),
+                           with_commas(report.tokens), options.out));
+  nlohmann::ordered_json document;
+  document["documents"] = report.documents;
+  document["skipped"] = report.skipped;
+  document["tokens"] = report.tokens;
+  document["out"] = options.out;
+  console.document(document);
+  return 0;
+}
+
+struct TrainTokenizerOptions {
+  std::vector<std::string> inputs;
+  std::string out;
+  std::int64_t vocab = 4096;
+  int threads = default_threads();
+};
+
+int train_tokenizer(const TrainTokenizerOptions& options) {
+  Console console;
+  const std::vector<fs::path> texts(options.inputs.begin(), options.inputs.end());
+  train_sentencepiece(texts, options.vocab, options.out, options.threads);
+  console.line(fmt::format("{} pieces -> {}", options.vocab, options.out));
+  return 0;
+}
+
+struct InspectOptions {
+  std::string file;
+  std::int64_t eod_id = -1;
+  bool json = false;
+};
+
+int inspect_file(const InspectOptions& options) {
+  Console console(options.json);
+  const auto file = open_token_file(options.file, TokenFormat::kAuto);
+  const TokenFileFacts facts = inspect(*file, options.eod_id);
+  console.line(fmt::format("{}  {}  {} tokens  {} documents  largest id {}{}", facts.format,
+                           facts.dtype, with_commas(facts.tokens), with_commas(facts.documents),
+                           facts.max_id,
+                           options.eod_id < 0
+                               ? std::string()
+                               : fmt::format("  {} end-of-document ids", facts.eod_count)));
+  if (options.eod_id >= 0 && facts.eod_count == 0) {
+    console.line(fmt::format(
+        "warning: id {} (end of document) does not occur: documents run into each other; tokenize "
+        "with a tokenizer that has one",
+        options.eod_id));
+  }
+  nlohmann::ordered_json document;
+  document["format"] = facts.format;
+  document["tokens"] = facts.tokens;
+  document["documents"] = facts.documents;
+  document["max_id"] = facts.max_id;
+  document["eod_count"] = facts.eod_count;
+  document["dtype"] = facts.dtype;
+  console.document(document);
+  return 0;
+}
+
+}  // namespace
+
+Registered add_data_tokenize(CLI::App& data) {
+  CLI::App* parser = data.add_subcommand("tokenize", "Text, JSONL or folders in, .idx and .bin out");
+  auto options = std::make_shared<TokenizeOptions>();
+  parser->add_option("inputs", options->inputs, "text files, .jsonl files or folders")->required();
+  parser->add_option("--tokenizer", options->tokenizer,
+                     "bytes, a sentencepiece .model, a tokenizer.json, or a folder of these")
+      ->required();
+  parser->add_option("--out", options->out, "prefix of the .idx and .bin files")->required();
+  parser->add_option("--text-key", options->text_key, "key of the text in JSONL")
+      ->capture_default_str();
+  parser->add_flag("--no-eod", options->no_eod, "no end-of-document id after each document");
+  parser->add_option("--threads", options->threads)->check(CLI::Range(1, 1024));
+  parser->add_flag("--json", options->json, "one JSON document on stdout, the rest on stderr");
+  parser->footer("Example:\n  quatrain data tokenize corpus/ --tokenizer bytes --out data/corpus");
+  return {parser, [options] { return tokenize(*options); }};
+}
+
+Registered add_data_train_tokenizer(CLI::App& data) {
+  CLI::App* parser = data.add_subcommand("train-tokenizer", "Train a sentencepiece BPE model");
+  auto options = std::make_shared<TrainTokenizerOptions>();
+  parser->add_option("inputs", options->inputs, "text files")->required();
+  parser->add_option("--vocab", options->vocab, "number of pieces")
+      ->check(CLI::Range(300, 1000000))
+      ->capture_default_str();
+  parser->add_option("--out", options->out, "the .model file to write")->required();
+  parser->add_option("--threads", options->threads)->check(CLI::Range(1, 1024));
+  parser->footer(
+      "Example:\n  quatrain data train-tokenizer book.txt --vocab 4096 --out book.model");
+  return {parser, [options] { return train_tokenizer(*options); }};
+}
+
+Registered add_data_inspect(CLI::App& data) {
+  CLI::App* parser = data.add_subcommand("inspect", "Facts about a token file");
+  auto options = std::make_shared<InspectOptions>();
+  parser->add_option("file", options->file, "a .idx, .bin or prefix")->required();
+  parser->add_option("--eod", options->eod_id, "count this end-of-document id");
+  parser->add_flag("--json", options->json, "one JSON document on stdout, the rest on stderr");
+  parser->footer("Example:\n  quatrain data inspect data/corpus.idx --eod 256");
+  return {parser, [options] { return inspect_file(*options); }};
+}
+
+}  // namespace quatrain::apps

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// See job.h.
+#include "apps/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+#include <utility>
+
+#include "quatrain/base/error.h"
+#include "quatrain/data/text_cache.h"
+#include "quatrain/data/token_file.h"
+
+namespace quatrain::apps {
+namespace fs = std::filesystem;
+
+RunConfig load_config(const fs::path& file, const std::vector<std::string>& overrides) {
+  RunConfigResult result = read_run_config(file, overrides);
+  if (result.problems.empty()) result.problems = check(result.config);
+  throw_if_any(result.problems);
+  return std::move(result.config);
+}
+
+std::unique_ptr<Tokenizer> tokenizer_of(const RunConfig& config) {
+  if (config.data.tokenizer.empty()) return nullptr;
+  std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(config.data.tokenizer);
+  if (tokenizer->vocab_size() > config.model.vocab) {
+    throw ConfigError(fmt::format(
+        "data.tokenizer {}: its {} ids do not fit a model vocabulary of {}; set model.vocab_size "
+        "to at least {}",
+        config.data.tokenizer, tokenizer->vocab_size(), config.model.vocab,
+        tokenizer->vocab_size()));
+  }
+  return tokenizer;
+}
+
+namespace {
+
+TokenFormat token_format(const std::string& name) {
+  if (name == "megatron") return TokenFormat::kMegatron;
+  if (name == "llmc") return TokenFormat::kLlmc;
+  if (name == "nanogpt") return TokenFormat::kNanoGpt;
+  return TokenFormat::kAuto;
+}
+
+bool is_text(const fs::path& path) {
+  static constexpr std::array kEndings = {".txt", ".jsonl", ".json", ".md"};
+  return fs::is_directory(path) ||
+         std::any_of(kEndings.begin(), kEndings.end(),
+                     [&](const char* ending) { return path.extension() == ending; });
+}
+
+fs::path token_path(const DataPath& source, const RunConfig& config, const Tokenizer* tokenizer) {
+  const std::string& format = config.data.format;
+  if (format != "text" && !(format == "auto" && is_text(source.path))) return source.path;
+  if (tokenizer == nullptr) {
+    throw ConfigError(fmt::format(
+        "data: {} is text and needs data.tokenizer: \"bytes\", a sentencepiece .model, or a "
+        "tokenizer.json",
+        source.path));
+  }
+  const fs::path cache = fs::path(config.run.folder).parent_path() / ".tokens";
+  return cached_tokens(source.path, *tokenizer, cache, threads_of(config));
+}
+
+}  // namespace
+
+std::vector<DataSource> open_sources(const std::vector<DataPath>& paths, const RunConfig& config,
+                                     const Tokenizer* tokenizer) {
+  std::vector<DataSource> sources;
+  for (const DataPath& path : paths) {
+    const fs::path tokens = token_path(path, config, tokenizer);
+    std::unique_ptr<TokenFile> file = open_token_file(
+        tokens, tokens == path.path ? token_format(config.data.format) : TokenFormat::kMegatron);
+    check_ids(*file, config.model.vocab);
+    sources.push_back({std::move(file), path.weight});
+  }
+  return sources;
+}
+
+LoaderOptions loader_options(const RunConfig& config, const Tokenizer* tokenizer) {
+  LoaderOptions options;
+  options.seq_len = config.training.seq_len;
+  options.global_batch = config.training.global_batch;
+  options.microbatch_size = config.training.micro_batch;
+  options.seed = config.run.seed;
+  options.mask_documents = config.data.mask_documents;
+  if (tokenizer != nullptr) options.eod_id = tokenizer->eod_id();
+  options.prefetch = config.data.prefetch;
+  return options;
+}
+
+BuildOptions build_options(const RunConfig& config) {
+  BuildOptions options;
+  options.dtype = scalar_type(config.training.dtype);
+  options.recompute = config.training.recompute;
+  options.trainable = config.training.trainable;
+  options.head_chunk_tokens = config.training.head_chunk_tokens;
+  return options;
+}
+
+OptimizerOptions optimizer_options(const RunConfig& config) {
+  const auto& keys = config.optimizer;
+  return {.name = keys.name, .lr = keys.lr, .beta1 = keys.beta1, .beta2 = keys.beta2,
+          .eps = keys.eps, .weight_decay = keys.weight_decay, .momentum = keys.momentum,
+          .nesterov = keys.nesterov, .max_norm = keys.max_norm};
+}
+
+LrSchedule lr_schedule_of(const RunConfig& config) {
+  const auto& keys = config.lr_schedule;
+  LrSchedule schedule;
+  if (keys.type == "constant") schedule.kind = LrScheduleKind::kConstant;
+  if (keys.type == "linear") schedule.kind = LrScheduleKind::kLinear;
+  if (keys.type == "wsd") schedule.kind = LrScheduleKind::kWsd;
+  if (keys.type == "inverse_sqrt") schedule.kind = LrScheduleKind::kInverseSqrt;
+  schedule.warmup_steps = keys.warmup_steps;
+  schedule.decay_steps = keys.decay_steps;
+  schedule.total_steps = config.training.steps;
+  schedule.min_lr_factor = keys.min_lr_factor;
+  return schedule;
+}
+
+Schedule schedule_of(const RunConfig& config) {
+  const Plan plan = make_plan(config);
+  return with_optimizer_step(make_schedule(
+      plan.schedule, {.num_ranks = config.parallel.pp,
+                      .num_microbatches = static_cast<int>(plan.num_microbatches),
+                      .chunks = plan.chunks}));
+}
+
+int threads_of(const RunConfig& config) {
+  if (config.run.threads > 0) return config.run.threads;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+std::vector<ParamUnit*> unit_pointers(const Model& model) {
+  std::vector<ParamUnit*> units;
+  for (const auto& unit : model.units()) units.push_back(unit.get());
+  return units;
+}
+
+}  // namespace quatrain::apps

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What train and eval set up alike from a configuration: data, loaders, model options, schedule.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "quatrain/data/data_loader.h"
+#include "quatrain/data/tokenizer.h"
+#include "quatrain/model/model.h"
+#include "quatrain/optim/lr_schedule.h"
+#include "quatrain/optim/optimizer.h"
+#include "quatrain/schedule/schedule.h"
+#include "quatrain/spec/run_config.h"
+
+namespace quatrain::apps {
+
+// Reads, overrides and checks; throws ConfigError with every problem.
+RunConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides);
+
+// Null when the configuration names none. Throws DataError when its ids exceed the vocabulary.
+std::unique_ptr<Tokenizer> tokenizer_of(const RunConfig& config);
+
+// Opens every file; text is tokenized into a cache beside the run folders first. Checks every id
+// against the vocabulary.
+std::vector<DataSource> open_sources(const std::vector<DataPath>& paths, const RunConfig& config,
+                                     const Tokenizer* tokenizer);
+
+LoaderOptions loader_options(const RunConfig& config, const Tokenizer* tokenizer);
+BuildOptions build_options(const RunConfig& config);
+OptimizerOptions optimizer_options(const RunConfig& config);
+LrSchedule lr_schedule_of(const RunConfig& config);
+// With the optimizer's step; the same object that the planner would time.
+Schedule schedule_of(const RunConfig& config);
+int threads_of(const RunConfig& config);
+
+std::vector<ParamUnit*> unit_pointers(const Model& model);
+
+}  // namespace quatrain::apps

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `quatrain` command: one subcommand a file; this is the only main().
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "apps/commands.h"
+#include "apps/guard.h"
+#include "quatrain/kernels/memory.h"
+
+namespace {
+
+using quatrain::apps::Registered;
+
+// CLI11's own codes for a wrong command line become exit code 2; --help stays 0.
+int parse_error(const CLI::App& app, const CLI::ParseError& error) {
+  const int code = app.exit(error);
+  return code == 0 ? 0 : quatrain::apps::kUsage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  quatrain::install_counting_allocator();
+  CLI::App app("Quatrain trains large language models on any cluster geometry.", "quatrain");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("quatrain ") + QUATRAIN_VERSION);
+
+  CLI::App* data = app.add_subcommand("data", "Make and inspect token files");
+  data->require_subcommand(1);
+  const std::vector<Registered> commands = {
+      quatrain::apps::add_train(app),           quatrain::apps::add_eval(app),
+      quatrain::apps::add_generate(app),        quatrain::apps::add_data_tokenize(*data),
+      quatrain::apps::add_data_train_tokenizer(*data), quatrain::apps::add_data_inspect(*data)};
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return parse_error(app, error);
+  }
+  for (const Registered& command : commands) {
+    if (command.parser->parsed()) return quatrain::apps::guarded(command.run);
+  }
+  return quatrain::apps::kUsage;
+}

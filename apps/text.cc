@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// See text.h.
+#include "apps/text.h"
+
+#include <vector>
+
+#include "quatrain/base/error.h"
+#include "quatrain/infer/generate.h"
+
+namespace quatrain::apps {
+
+std::string generate_text(Model& model, const Tokenizer& tokenizer, const TextRequest& request) {
+  std::vector<std::int64_t> ids = tokenizer.encode(request.prompt);
+  if (ids.empty()) {
+    if (!tokenizer.eod_id()) throw ConfigError("the prompt is empty: give at least one character");
+    ids.push_back(*tokenizer.eod_id());  // a document begins where another ended
+  }
+  GenerateOptions options;
+  options.max_tokens = request.tokens;
+  options.sampling.temperature = request.temperature;
+  options.sampling.top_k = request.top_k;
+  options.sampling.top_p = request.top_p;
+  options.seed = request.seed;
+  if (tokenizer.eod_id()) options.stop_ids = {*tokenizer.eod_id()};
+  const std::vector<std::int64_t> added = generate(model, ids, options);
+  ids.insert(ids.end(), added.begin(), added.end());
+  return tokenizer.decode(ids);
+}
+
+}  // namespace quatrain::apps

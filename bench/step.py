@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Training steps of Quatrain and PyTorch in turn (A B A B ...), one process each: tokens/s medians,
+their ratio and peak memory. Prints one table and writes one JSON file.
+
+    bench/step.py BUILD_FOLDER [--pairs 5] [--threads 2] [--models gpt2-6x384 ...] [--eager-only]
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+MODELS = ["gpt2-6x384", "gpt2-124m", "llama-8x512"]
+
+
+def run(command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        return {"error": (done.stderr.strip().splitlines() or ["failed"])[-1][:200]}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def tokens_per_s(result):
+    return result["tokens"] / statistics.median(result["seconds"])
+
+
+def compare(ours, theirs, pairs):
+    """Runs both in turn; returns per-pair rates and peak bytes, or the error of one of them."""
+    rows = []
+    for _ in range(pairs):
+        a, b = run(ours), run(theirs)
+        for result in (a, b):
+            if "error" in result:
+                return {"error": result["error"]}
+        rows.append((tokens_per_s(a), tokens_per_s(b), a["peak_bytes"], b["peak_bytes"]))
+    ratios = [a / b for a, b, _, _ in rows]
+    return {
+        "ours_tokens_per_s": statistics.median(r[0] for r in rows),
+        "theirs_tokens_per_s": statistics.median(r[1] for r in rows),
+        "ratio": statistics.median(ratios), "ratio_min": min(ratios), "ratio_max": max(ratios),
+        "ours_peak_bytes": max(r[2] for r in rows), "theirs_peak_bytes": max(r[3] for r in rows),
+        "pairs": pairs,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--eager-only", action="store_true")
+    args = parser.parse_args()
+    python = HERE.parent / ".venv/bin/python"
+    results = []
+    print(f"{'model':<14}{'against':<10}{'ours tok/s':>12}{'theirs':>10}{'ratio':>8}"
+          f"{'(min - max)':>16}{'ours MB':>9}{'theirs':>8}")
+    for model in args.models:
+        common = ["--model", model, "--threads", str(args.threads), "--steps", str(args.steps)]
+        ours = [f"{args.build}/bench/quatrain_bench_step", *common]
+        for against in ["eager"] if args.eager_only else ["eager", "compile"]:
+            theirs = [python, HERE / "step_torch.py", *common]
+            theirs += ["--compile"] if against == "compile" else []
+            r = compare(ours, [str(x) for x in theirs], args.pairs)
+            results.append({"model": model, "against": against, **r})
+            if "error" in r:
+                print(f"{model:<14}{against:<10}  {r['error']}")
+                continue
+            print(f"{model:<14}{against:<10}{r['ours_tokens_per_s']:>12.0f}"
+                  f"{r['theirs_tokens_per_s']:>10.0f}{r['ratio']:>8.2f}"
+                  f"{r['ratio_min']:>9.2f} -{r['ratio_max']:>5.2f}"
+                  f"{r['ours_peak_bytes'] / 1e6:>9.0f}{r['theirs_peak_bytes'] / 1e6:>8.0f}")
+            sys.stdout.flush()
+    out = pathlib.Path(args.build) / "bench" / "step.json"
+    out.write_text(json.dumps(results, indent=2) + "\n")
+    print(f"written: {out}")
+
+
+if __name__ == "__main__":
+    main()

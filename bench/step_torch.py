@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""One PyTorch process of the step benchmark: what a user would otherwise run.
+
+Trains one of the benchmark models on random tokens with fused AdamW and prints one JSON line:
+seconds of each measured step, tokens a step and peak resident memory. `--compile` uses
+torch.compile. Models are written the plain way, with scaled_dot_product_attention.
+"""
+import argparse
+import json
+import resource
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+MODELS = {
+    "gpt2-6x384": dict(kind="gpt2", layers=6, d=384, heads=6, kv=6, ffn=1536, vocab=8192,
+                       seq=256, batch=8, tied=True),
+    "gpt2-124m": dict(kind="gpt2", layers=12, d=768, heads=12, kv=12, ffn=3072, vocab=50257,
+                      seq=256, batch=4, tied=True),
+    "llama-8x512": dict(kind="llama", layers=8, d=512, heads=8, kv=2, ffn=1408, vocab=16384,
+                        seq=512, batch=4, tied=False),
+}
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d))
+
+    def forward(self, x):
+        return F.rms_norm(x, (x.shape[-1],), self.weight, 1e-6)
+
+
+def rotate(x, cos, sin):
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return x * cos + turned * sin
+
+
+class Block(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.c = c
+        gpt2 = c["kind"] == "gpt2"
+        d, self.hd = c["d"], c["d"] // c["heads"]
+        norm = (lambda: nn.LayerNorm(d)) if gpt2 else (lambda: RmsNorm(d))
+        self.norm1, self.norm2 = norm(), norm()
+        self.qkv = nn.Linear(d, (c["heads"] + 2 * c["kv"]) * self.hd, bias=gpt2)
+        self.out = nn.Linear(d, d, bias=gpt2)
+        self.up = nn.Linear(d, c["ffn"] * (1 if gpt2 else 2), bias=gpt2)
+        self.down = nn.Linear(c["ffn"], d, bias=gpt2)
+
+    def forward(self, x, rope):
+        c = self.c
+        b, t, d = x.shape
+        q, k, v = self.qkv(self.norm1(x)).split(
+            [c["heads"] * self.hd, c["kv"] * self.hd, c["kv"] * self.hd], dim=-1)
+        q = q.view(b, t, c["heads"], self.hd).transpose(1, 2)
+        k = k.view(b, t, c["kv"], self.hd).transpose(1, 2)
+        v = v.view(b, t, c["kv"], self.hd).transpose(1, 2)
+        if rope is not None:
+            q, k = rotate(q, *rope), rotate(k, *rope)
+        o = F.scaled_dot_product_attention(q, k, v, is_causal=True,
+                                           enable_gqa=c["kv"] != c["heads"])
+        x = x + self.out(o.transpose(1, 2).reshape(b, t, d))
+        h = self.up(self.norm2(x))
+        if c["kind"] == "gpt2":
+            h = F.gelu(h, approximate="tanh")
+        else:
+            gate, up = h.chunk(2, dim=-1)
+            h = F.silu(gate) * up
+        return x + self.down(h)
+
+
+class Model(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.c = c
+        self.embed = nn.Embedding(c["vocab"], c["d"])
+        self.positions = nn.Embedding(c["seq"], c["d"]) if c["kind"] == "gpt2" else None
+        self.blocks = nn.ModuleList(Block(c) for _ in range(c["layers"]))
+        self.norm = nn.LayerNorm(c["d"]) if c["kind"] == "gpt2" else RmsNorm(c["d"])
+        self.head = nn.Linear(c["d"], c["vocab"], bias=False)
+        if c["tied"]:
+            self.head.weight = self.embed.weight
+        hd = c["d"] // c["heads"]
+        angles = torch.outer(torch.arange(c["seq"]).float(),
+                             10000.0 ** (-torch.arange(0, hd, 2).float() / hd))
+        angles = torch.cat((angles, angles), dim=-1)
+        self.rope = None if c["kind"] == "gpt2" else (angles.cos(), angles.sin())
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, ids, labels):
+        x = self.embed(ids)
+        if self.positions is not None:
+            x = x + self.positions.weight[: ids.shape[1]]
+        for block in self.blocks:
+            x = block(x, self.rope)
+        logits = self.head(self.norm(x))
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), labels.reshape(-1))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=MODELS, required=True)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--compile", action="store_true")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    c = MODELS[args.model]
+    model = Model(c)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95),
+                                  weight_decay=0.1, fused=True)
+    step_model = torch.compile(model) if args.compile else model
+    ids = torch.randint(0, c["vocab"], (c["batch"], c["seq"] + 1))
+    seconds = []
+    for step in range(args.warmup + args.steps):
+        begin = time.perf_counter()
+        loss = step_model(ids[:, :-1], ids[:, 1:])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss.item()
+        if step >= args.warmup:
+            seconds.append(time.perf_counter() - begin)
+    print(json.dumps({"seconds": seconds, "tokens": c["batch"] * c["seq"],
+                      "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
+
+
+if __name__ == "__main__":
+    main()
