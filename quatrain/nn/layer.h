@@ -17,11 +17,15 @@ namespace quatrain {
 // Where weight gradients go. Layers say what a gradient is made of, never how it is summed: fast
 // mode adds one GEMM into the gradient, ZeRO may keep it unreduced, exact mode cuts at sequences.
 // Rows are batch-major: rows [b T, (b + 1) T) belong to the b-th sequence of the pass.
-// A range of neighbouring parameters (q, k, v) may be handed over as one.
+// A range of neighbouring parameters (q, k, v) may be handed over as one; an absent one (no bias)
+// has no unit.
 struct ParamRange {
-  ParamUnit* unit;
-  Param* first;
-  Param* last;
+  ParamUnit* unit = nullptr;
+  Param* first = nullptr;
+  Param* last = nullptr;  // inclusive
+  bool present() const { return unit != nullptr; }
+  at::Tensor value() const { return unit->fused_value(*first, *last); }
+  bool any_trainable() const;  // false when absent
 };
 class GradSink {
  public:
@@ -31,12 +35,21 @@ class GradSink {
   virtual void indexed(const ParamRange& p, const at::Tensor& ids_N, const at::Tensor& dy_ND) = 0;
 };
 
-// Adds straight into Param::grad, in place, in wide(dtype). Skips parameters that are not trainable.
+// Adds straight into Param::grad, in place, in wide(dtype). Skips parameters that are not
+// trainable.
 class AccumulatingSink final : public GradSink {
  public:
   void outer(const ParamRange& p, const at::Tensor& dy_NO, const at::Tensor& x_NI) override;
   void rows(const ParamRange& p, const at::Tensor& g_ND) override;
   void indexed(const ParamRange& p, const at::Tensor& ids_N, const at::Tensor& dy_ND) override;
+};
+
+// What the head saw of one or more micro-batches, unscaled.
+struct LossSums {
+  double loss = 0.0;       // sum over trained tokens of -log p(label) (nats), without z-loss
+  double z = 0.0;          // sum of squared log-sum-exps
+  double max_logit = 0.0;  // max |logit|
+  std::int64_t tokens = 0;
 };
 
 enum class Mode : std::uint8_t { kTrain, kEval, kDecode };
@@ -47,17 +60,19 @@ class KvCache;  // nn/kv_cache.h
 struct Pass {
   std::int64_t step = 0;
   int microbatch = 0;
-  at::Tensor tokens_BT;      // int64; the embedding's weight half reads them again
-  at::Tensor positions_BT;   // int64, of global tokens: right under cp, zigzag and packing
-  at::Tensor documents_BT;   // int64 document ids of packed samples, or undefined
-  at::Tensor sample_ids_B;   // int64, global: keys of dropout
-  at::Tensor labels_BT;      // int64, -100 = not trained; last stage only
-  double loss_scale = 1.0;   // 1 / trained tokens of the global batch, known before the first forward
-  double z_loss = 0.0;       // coefficient of the mean squared log-sum-exp
+  at::Tensor tokens_BT;     // int64; the embedding's weight half reads them again
+  at::Tensor positions_BT;  // int64, of global tokens: right under cp, zigzag and packing
+  at::Tensor documents_BT;  // int64 document ids of packed samples, or undefined
+  at::Tensor sample_ids_B;  // int64, global: keys of dropout
+  at::Tensor labels_BT;     // int64, -100 = not trained; last stage only
+  double loss_scale =
+      1.0;              // 1 / trained tokens of the global batch, known before the first forward
+  double z_loss = 0.0;  // coefficient of the mean squared log-sum-exp
   Mode mode = Mode::kTrain;
-  std::uint64_t seed = 0;    // of dropout
-  GradSink* grads = nullptr; // null but in training; the head's forward uses it too
-  KvCache* cache = nullptr;  // kDecode only
+  std::uint64_t seed = 0;     // of dropout
+  GradSink* grads = nullptr;  // null but in training; the head's forward uses it too
+  KvCache* cache = nullptr;   // kDecode only
+  LossSums* sums = nullptr;   // the head's forward adds (+=) when given
 };
 
 // How long a saved tensor lives: until the input half or the weight half of the backward.
@@ -72,15 +87,18 @@ struct Saved {
 // the schedule. A storage that is saved twice counts once.
 class Stash {
  public:
+  Stash() = default;
+  // Keeps nothing: for a forward that will run again.
+  static Stash discarding();
   // Keeps `tensor` and books its block as activations.
   void save(at::Tensor tensor, Until until, std::string_view what);
   const at::Tensor& at(std::string_view what) const;  // BugError when absent
   bool has(std::string_view what) const;
-  at::Tensor take(std::string_view what);             // removes it
-  void drop_input_half();                             // all that lived until the input half
+  at::Tensor take(std::string_view what);  // removes it
+  void drop_input_half();                  // all that lived until the input half
   void clear();
-  bool empty() const;                                 // children included
-  Stash& child(std::size_t index);                    // of a block's parts, made when first asked
+  bool empty() const;               // children included
+  Stash& child(std::size_t index);  // of a block's parts, made when first asked
   const std::vector<Saved>& saved() const { return saved_; }
   const std::vector<Stash>& children() const { return children_; }
   // Bytes of distinct storages, children included; with `until`, only those saved so (a storage
@@ -89,6 +107,7 @@ class Stash {
   std::int64_t bytes(Until until) const;
 
  private:
+  bool discards_ = false;
   std::vector<Saved> saved_;
   std::vector<Stash> children_;
 };
@@ -99,7 +118,8 @@ class Stash {
 class Filler {
  public:
   virtual ~Filler() = default;
-  virtual void fill() = 0;  // called once for each collective of an input half, after it was started
+  virtual void
+  fill() = 0;  // called once for each collective of an input half, after it was started
 };
 class NoFiller final : public Filler {
  public:
@@ -110,7 +130,7 @@ class Layer {
  public:
   virtual ~Layer() = default;
   // x_BTD -> y_BTD. The first layer takes int64 tokens [B, T]; the last returns the scaled loss
-  // (float64, 0-dim; in kDecode the logits of the last position, [B, V]).
+  // (z-loss included; float64, 0-dim; in kDecode the logits of the last position, [B, V]).
   virtual at::Tensor forward(const at::Tensor& x, const Pass& pass, Stash& stash) = 0;
   // dy_BTD -> dx_BTD (undefined for the first layer). Drops what was saved until the input half,
   // may save more for the weight half. The last layer's dy is undefined.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quatrain/spec/parameters.h"
@@ -16,14 +17,15 @@ namespace quatrain {
 // `value` and `grad` are views that exist only while the unit is gathered or accumulating.
 struct Param {
   ParameterInfo info;
-  std::vector<std::int64_t> local_shape;  // of this rank's piece under tp / ep; `info.shape` at tp 1
+  std::vector<std::int64_t>
+      local_shape;   // of this rank's piece under tp / ep; `info.shape` at tp 1
   at::Tensor value;  // compute dtype
   at::Tensor grad;   // wide(dtype), accumulated with +=; undefined when not trainable
 };
 
 // The schedulable piece of ZeRO: the embedding, one block, the head. Its parameters lie end to end,
-// in the order of the list, in one flat buffer each for values and gradients; a ZeRO cut falls on
-// their row boundaries.
+// in the order of the list, in one flat buffer each for values and gradients (of the trainable ones
+// alone); a ZeRO cut falls on their row boundaries.
 class ParamUnit {
  public:
   // Parameters are addressable (and stay so) from construction; storage comes with allocate().
@@ -39,21 +41,28 @@ class ParamUnit {
   std::span<const Param> params() const { return params_; }
   Param& param(std::string_view name);  // BugError when it has none of that name
   std::int64_t numel() const { return numel_; }
-  std::int64_t offset(const Param& param) const;  // of its first element in the flat buffers
+  std::int64_t trainable_numel() const { return trainable_numel_; }
+  std::int64_t offset(const Param& param) const;       // of its first element in flat_value()
+  std::int64_t grad_offset(const Param& param) const;  // in flat_grad(); trainable ones only
   at::Tensor& flat_value() { return flat_value_; }
   at::Tensor& flat_grad() { return flat_grad_; }
   at::ScalarType dtype() const { return dtype_; }
 
   // [rows of all, D]: neighbouring matrices (q, k, v; gate, up) as one, or vectors as one vector.
+  // Views; fused_grad needs all of them trainable.
   at::Tensor fused_value(const Param& first, const Param& last) const;
   at::Tensor fused_grad(const Param& first, const Param& last) const;
 
  private:
-  at::Tensor fused(const at::Tensor& flat, const Param& first, const Param& last) const;
+  std::size_t index(const Param& param) const;
+  at::Tensor fused(const at::Tensor& flat, std::int64_t begin, const Param& first,
+                   const Param& last) const;
   std::string name_;
   std::vector<Param> params_;
   std::vector<std::int64_t> offsets_;
+  std::vector<std::int64_t> grad_offsets_;
   std::int64_t numel_ = 0;
+  std::int64_t trainable_numel_ = 0;
   at::ScalarType dtype_;
   at::Device device_;
   at::Tensor flat_value_;

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Causal self-attention with grouped queries (Ainslie et al., arXiv:2305.13245), rotary positions,
+// optional RMSNorm of each head's q and k (Qwen3), sliding window, packed documents, KV cache.
+// Shapes: N = B T rows, D hidden, H query heads, K kv heads, d head dim.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "quatrain/nn/dropout.h"
+#include "quatrain/nn/layer.h"
+#include "quatrain/nn/linear.h"
+#include "quatrain/spec/model_spec.h"
+
+namespace quatrain {
+
+// Of the rotary embedding, shared by all layers; undefined where positions are learned.
+struct RotaryTables {
+  at::Tensor cos;  // [positions, d / 2], wide
+  at::Tensor sin;
+};
+
+struct AttentionParams {
+  ParamRange qkv, qkv_bias;
+  ParamRange q_norm, k_norm;  // absent without qk-norm
+  ParamRange out, out_bias;
+};
+
+// The projections and what lies between them; norm and residual belong to the block.
+class Attention {
+ public:
+  Attention(const ModelSpec& spec, std::int64_t layer, const AttentionParams& params,
+            RotaryTables rotary);
+
+  // x: the norm's output. Returns the projection's output after dropout, in a buffer of its own.
+  at::Tensor forward(const at::Tensor& x_ND, const Pass& pass, Stash& stash) const;
+  at::Tensor backward_input(const at::Tensor& dy_ND, const Pass& pass, Stash& stash,
+                            Filler& filler) const;
+  // += through pass.grads. x as in forward; may be undefined unless needs_x().
+  void backward_weight(const at::Tensor& x_ND, const Pass& pass, Stash& stash) const;
+  bool needs_x() const { return qkv_.needs_x(); }
+
+ private:
+  struct Heads {  // views, [B, T, heads, d]
+    at::Tensor q, k, v;
+  };
+  Heads split(const at::Tensor& qkv, const Pass& pass) const;
+  Heads normalise(const Heads& raw, Stash& stash) const;
+  void normalise_backward(const Heads& raw, Heads& grads, std::int64_t seq, Stash& stash) const;
+  at::Tensor gradient_of_qkv(const at::Tensor& dy_ND, const Pass& pass, Stash& stash) const;
+  void rotate(const at::Tensor& qkv, Heads& heads, const Pass& pass, bool inverse) const;
+
+  std::int64_t layer_;
+  std::int64_t head_dim_;
+  std::int64_t heads_local_;
+  std::int64_t kv_heads_local_;
+  std::int64_t window_;
+  double norm_eps_;
+  ParamRange q_norm_;
+  ParamRange k_norm_;
+  RotaryTables rotary_;
+  Linear qkv_;
+  Linear out_;
+  Dropout dropout_;
+};
+
+}  // namespace quatrain

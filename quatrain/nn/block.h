@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// One pre-norm decoder block: h = x + attention(norm1(x)); y = h + mlp(norm2(h)).
+// Shapes: B sequences, T positions, D hidden.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "quatrain/nn/attention.h"
+#include "quatrain/nn/layer.h"
+#include "quatrain/nn/mlp.h"
+#include "quatrain/nn/norm.h"
+
+namespace quatrain {
+
+struct BlockParams {
+  ParamRange norm1, norm1_bias;
+  AttentionParams attention;
+  ParamRange norm2, norm2_bias;
+  MlpParams mlp;
+};
+
+class Block final : public Layer {
+ public:
+  // `restore_norms`: norm outputs are made again in the input half instead of kept (selective
+  // recomputation).
+  Block(const ModelSpec& spec, std::int64_t layer, ParamUnit& unit, const BlockParams& params,
+        RotaryTables rotary, bool restore_norms);
+
+  at::Tensor forward(const at::Tensor& x_BTD, const Pass& pass, Stash& stash) override;
+  at::Tensor backward_input(const at::Tensor& dy_BTD, const Pass& pass, Stash& stash,
+                            Filler& filler) override;
+  void backward_weight(const Pass& pass, Stash& stash) override;
+  std::vector<ParamUnit*> units() override { return {&unit_}; }
+
+ private:
+  ParamUnit& unit_;
+  bool restore_norms_;
+  Norm norm1_;
+  Attention attention_;
+  Norm norm2_;
+  Mlp mlp_;
+};
+
+}  // namespace quatrain

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys of a micro-batch's dropout, from what its pass carries.
+#include "quatrain/nn/dropout.h"
+
+#include "quatrain/kernels/pointwise.h"
+#include "quatrain/nn/check.h"
+
+namespace quatrain {
+
+void Dropout::apply_(at::Tensor& x_ND, const Pass& pass) const {
+  if (!active(pass)) return;
+  CHECK(pass.sample_ids_B.defined(), "dropout needs the ids of samples");
+  const at::Tensor samples_BT = pass.sample_ids_B.unsqueeze(1).expand_as(pass.positions_BT);
+  kernels::dropout_(x_ND, p_,
+                    {.seed = pass.seed,
+                     .step = pass.step,
+                     .site = site_,
+                     .samples_N = samples_BT.reshape({-1}),
+                     .positions_N = pass.positions_BT.reshape({-1})});
+}
+
+at::Tensor Dropout::backward(const at::Tensor& dy_ND, const Pass& pass) const {
+  if (!active(pass)) return dy_ND;
+  at::Tensor masked_ND = dy_ND.clone();
+  apply_(masked_ND, pass);
+  return masked_ND;
+}
+
+}  // namespace quatrain

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dropout of the residual stream: masks are functions of (seed, step, site, sample, position,
+// column), so no mask is stored and every geometry and recomputation draws the same.
+// Shapes: N rows of the micro-batch, D width.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "quatrain/nn/layer.h"
+
+namespace quatrain {
+
+class Dropout {
+ public:
+  Dropout(double p, std::int64_t site) : p_(p), site_(site) {}
+  static constexpr std::int64_t kEmbeddingSite = 0;
+  static constexpr std::int64_t attention_site(std::int64_t layer) { return 1 + 2 * layer; }
+  static constexpr std::int64_t mlp_site(std::int64_t layer) { return 2 + 2 * layer; }
+
+  bool active(const Pass& pass) const { return p_ > 0.0 && pass.mode == Mode::kTrain; }
+  void apply_(at::Tensor& x_ND, const Pass& pass) const;  // in place; nothing when inactive
+  // The gradient before the dropout: a masked copy, or dy itself when inactive.
+  at::Tensor backward(const at::Tensor& dy_ND, const Pass& pass) const;
+
+ private:
+  double p_;
+  std::int64_t site_;
+};
+
+}  // namespace quatrain

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cache's buffers, made once at full length.
+#include "quatrain/nn/kv_cache.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "quatrain/kernels/memory.h"
+#include "quatrain/nn/check.h"
+
+namespace quatrain {
+
+KvCache::KvCache(const Size& size, at::ScalarType dtype, at::Device device)
+    : capacity_(size.positions), lengths_(static_cast<std::size_t>(size.layers), 0) {
+  const ScopedMemoryCategory category(MemoryCategory::kBuffers);
+  const auto options = at::TensorOptions(dtype).device(device);
+  for (std::int64_t layer = 0; layer < size.layers; ++layer) {
+    for (auto* buffers : {&keys_BSKd_, &values_BSKd_}) {
+      buffers->push_back(
+          at::empty({size.batch, size.positions, size.kv_heads, size.head_dim}, options));
+    }
+  }
+}
+
+std::pair<at::Tensor, at::Tensor> KvCache::append(std::int64_t layer, const at::Tensor& k_BTKd,
+                                                  const at::Tensor& v_BTKd) {
+  const auto i = static_cast<std::size_t>(layer);
+  CHECK(i < lengths_.size(), "layer {} of a cache of {}", layer, lengths_.size());
+  const std::int64_t begin = lengths_[i];
+  const std::int64_t count = k_BTKd.size(1);
+  CHECK(begin + count <= capacity_, "{} positions do not fit a cache of {}", begin + count,
+        capacity_);
+  keys_BSKd_[i].narrow(1, begin, count).copy_(k_BTKd);
+  values_BSKd_[i].narrow(1, begin, count).copy_(v_BTKd);
+  lengths_[i] = begin + count;
+  return {keys_BSKd_[i].narrow(1, 0, lengths_[i]), values_BSKd_[i].narrow(1, 0, lengths_[i])};
+}
+
+void KvCache::truncate(std::int64_t length) {
+  for (std::int64_t& held : lengths_) held = std::min(held, length);
+}
+
+}  // namespace quatrain
