@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules of a resolved configuration beyond single keys: how numbers fit together, and what the
+// runtime cannot do yet.
+#include "quatrain/spec/run_check.h"
+
+#include <fmt/core.h>
+
+#include <numeric>
+#include <utility>
+
+#include "quatrain/base/text.h"
+#include "quatrain/spec/model_io.h"
+#include "quatrain/spec/parameters.h"
+#include "quatrain/spec/run_keys.h"
+
+namespace quatrain {
+namespace {
+
+std::string fitting(std::int64_t number) {
+  return "divisors that fit: " + join(divisors(number), " ");
+}
+
+class Checker {
+ public:
+  explicit Checker(const RunConfig& config) : c_(config), p_(config.parallel) {}
+
+  Problems run(bool model_known) {
+    problems_ = check_table(c_);
+    batch();
+    steps();
+    data();
+    optimizer();
+    if (model_known) {
+      Problems own = check(c_.model);
+      const bool sound = own.empty();
+      for (Problem& problem : own) problems_.push_back(std::move(problem));
+      if (sound) model();
+    }
+    unsupported(model_known);
+    return std::move(problems_);
+  }
+
+ private:
+  void add(std::string where, std::string what, std::string hint = "") {
+    problems_.push_back({std::move(where), std::move(what), std::move(hint)});
+  }
+  bool degrees_positive() const {
+    return p_.dp_replicate > 0 && p_.dp_shard > 0 && p_.tp > 0 && p_.pp > 0 && p_.cp > 0 &&
+           p_.chunks > 0 && p_.ep > 0 && p_.etp > 0;
+  }
+
+  void batch() {
+    RunConfig copy = c_;
+    for (Problem& problem : resolve_numbers(copy, 0)) problems_.push_back(std::move(problem));
+  }
+
+  void steps() {
+    const auto& t = c_.training;
+    const auto& s = c_.lr_schedule;
+    if (s.warmup_steps > t.steps) {
+      add("lr_schedule.warmup_steps",
+          fmt::format("warmup_steps = {} is more than steps = {}", s.warmup_steps, t.steps),
+          fmt::format("at most {}", t.steps));
+    } else if (s.type == "wsd" && s.decay_steps == 0) {
+      add("lr_schedule.decay_steps", "wsd needs decay_steps",
+          fmt::format("the length of its final decay: 1 to {}", t.steps - s.warmup_steps));
+    } else if (s.decay_steps > 0 && s.warmup_steps + s.decay_steps > t.steps && s.type == "wsd") {
+      add("lr_schedule.decay_steps",
+          fmt::format("warmup_steps {} + decay_steps {} is more than steps = {}", s.warmup_steps,
+                      s.decay_steps, t.steps),
+          fmt::format("decay_steps at most {}", t.steps - s.warmup_steps));
+    } else if (s.decay_steps > t.steps) {
+      add("lr_schedule.decay_steps",
+          fmt::format("decay_steps = {} is more than steps = {}", s.decay_steps, t.steps),
+          "0 decays to the end");
+    }
+  }
+
+  void data() {
+    const auto& d = c_.data;
+    for (const auto& [list, key] :
+         {std::pair{&d.train, "data.train"}, {&d.validation, "data.validation"}}) {
+      for (const DataPath& item : *list) {
+        if (item.path.empty()) add(key, "a path is empty", "give a file");
+      }
+    }
+    if (d.format == "text" && d.tokenizer.empty()) {
+      add("data.tokenizer", "format = \"text\" needs a tokenizer",
+          "tokenizer = \"bytes\", or a path");
+    }
+    if (c_.metrics.sample_every > 0 && d.tokenizer.empty()) {
+      add("metrics.sample_every", "samples of text need data.tokenizer",
+          "give one, or sample_every = 0");
+    }
+    if (c_.metrics.eval_every > 0 && d.validation.empty()) {
+      add("metrics.eval_every", "validation needs data.validation", "give it, or eval_every = 0");
+    }
+  }
+
+  void optimizer() {
+    const auto& o = c_.optimizer;
+    if (o.name != "sgd" && o.momentum != 0.0) {
+      add("optimizer.momentum", fmt::format("momentum = {} belongs to sgd", o.momentum),
+          "adamw has beta1; or name = \"sgd\"");
+    }
+    if (o.nesterov && (o.name != "sgd" || o.momentum == 0.0)) {
+      add("optimizer.nesterov", "nesterov needs sgd with momentum", "give momentum, often 0.9");
+    }
+  }
+
+  void model() {
+    const ModelSpec& m = c_.model;
+    if (c_.training.seq_len > m.max_positions) {
+      add("training.seq_len",
+          fmt::format("seq_len = {} is longer than the model's {} positions", c_.training.seq_len,
+                      m.max_positions),
+          fmt::format("at most {}, or model.max_position_embeddings = {}", m.max_positions,
+                      c_.training.seq_len));
+    }
+    if (m.attention_dropout > 0.0) {
+      add("model.attention_dropout",
+          fmt::format("attention_dropout = {} is not supported in training", m.attention_dropout),
+          "set it to 0; resid_pdrop and embd_pdrop are supported");
+    }
+    if (!c_.training.trainable.empty()) {
+      auto list = parameters(m);
+      for (Problem& problem : set_trainable(list, c_.training.trainable)) {
+        problems_.push_back(std::move(problem));
+      }
+    }
+    if (!degrees_positive()) return;
+    tensor(m);
+    pipeline(m);
+    experts(m);
+  }
+
+  void tensor(const ModelSpec& m) {
+    const char* where = "parallel.tp";
+    if (m.heads % p_.tp != 0) {
+      add(where, fmt::format("tp = {} does not divide {} attention heads", p_.tp, m.heads),
+          fitting(m.heads) + "; to use more ranks, split the layers with pp");
+    }
+    if (!m.latent && m.kv_heads % p_.tp != 0 && p_.tp % m.kv_heads != 0) {
+      add(where,
+          fmt::format("tp = {} neither divides {} key and value heads nor is a multiple of "
+                      "them",
+                      p_.tp, m.kv_heads),
+          fitting(m.kv_heads));
+    }
+    if (m.ffn % p_.tp != 0) {
+      add(where, fmt::format("tp = {} does not divide intermediate_size = {}", p_.tp, m.ffn),
+          fitting(std::gcd(m.ffn, m.heads)));
+    }
+    const std::int64_t seq = c_.training.seq_len;
+    if (p_.sequence_parallel && seq % p_.tp != 0) {
+      add("training.seq_len",
+          fmt::format("seq_len = {} is not a multiple of tp = {} under sequence_parallel", seq,
+                      p_.tp),
+          fmt::format("nearest: {} or {}", seq / p_.tp * p_.tp, (seq / p_.tp + 1) * p_.tp));
+    }
+    if (seq % (2 * p_.cp) != 0 && p_.cp > 1) {
+      add("training.seq_len",
+          fmt::format("seq_len = {} is not a multiple of 2 cp = {}", seq, 2 * p_.cp),
+          fmt::format("nearest: {} or {}", seq / (2 * p_.cp) * 2 * p_.cp,
+                      (seq / (2 * p_.cp) + 1) * 2 * p_.cp));
+    }
+  }
+
+  void pipeline(const ModelSpec& m) {
+    const std::int64_t stages = std::int64_t{p_.pp} * p_.chunks;
+    if (stages > m.layers) {
+      add("parallel.pp",
+          fmt::format("pp {} x chunks {} = {} stages for {} layers", p_.pp, p_.chunks, stages,
+                      m.layers),
+          fmt::format("at most {} stages", m.layers));
+    }
+    if (p_.layers_per_stage.empty()) return;
+    const auto listed = static_cast<std::int64_t>(p_.layers_per_stage.size());
+    std::int64_t sum = 0;
+    bool negative = false;
+    for (std::int64_t layers : p_.layers_per_stage) {
+      sum += layers;
+      negative = negative || layers < 0;
+    }
+    if (listed != stages || sum != m.layers || negative) {
+      add("parallel.layers_per_stage",
+          fmt::format("{} numbers with sum {} for {} stages and {} layers", listed, sum, stages,
+                      m.layers),
+          "one number a stage, none negative, that add up to the layers; or leave it out");
+    }
+  }
+
+  void experts(const ModelSpec& m) {
+    if (!m.experts) {
+      if (p_.ep > 1) add("parallel.ep", "the model has no experts", "ep = 1");
+      if (p_.etp > 1) add("parallel.etp", "the model has no experts", "etp = 1");
+      return;
+    }
+    if (m.experts->num_experts % p_.ep != 0) {
+      add("parallel.ep",
+          fmt::format("ep = {} does not divide {} experts", p_.ep, m.experts->num_experts),
+          fitting(m.experts->num_experts));
+    }
+    const std::int64_t ranks = data_ranks(p_) * p_.cp * p_.tp;
+    if (ranks % (std::int64_t{p_.ep} * p_.etp) != 0) {
+      add("parallel.ep",
+          fmt::format("ep {} x etp {} does not divide the {} ranks of a stage", p_.ep, p_.etp,
+                      ranks),
+          fitting(ranks));
+    }
+  }
+
+  // What the runtime does not have yet. Goes when it does.
+  void unsupported(bool model_known) {
+    const std::pair<const char*, int> axes[] = {{"dp_replicate", p_.dp_replicate},
+                                                {"dp_shard", p_.dp_shard},
+                                                {"tp", p_.tp},
+                                                {"pp", p_.pp},
+                                                {"cp", p_.cp},
+                                                {"ep", p_.ep},
+                                                {"etp", p_.etp}};
+    for (const auto& [axis, degree] : axes) {
+      if (degree <= 1) continue;
+      add(fmt::format("parallel.{}", axis),
+          fmt::format("parallel.{} = {}: more than one rank is not supported yet", axis, degree),
+          fmt::format("{} = 1", axis));
+    }
+    const auto refuse = [&](bool given, const char* key, const char* remedy) {
+      if (given) add(key, fmt::format("{} is not supported yet", key), remedy);
+    };
+    refuse(p_.zero > 0 && p_.zero <= 3, "parallel.zero", "zero = 0");
+    refuse(p_.chunks > 1, "parallel.chunks", "chunks = 1");
+    refuse(p_.sequence_parallel, "parallel.sequence_parallel", "sequence_parallel = false");
+    refuse(c_.checkpoint.interval > 0, "checkpoint.interval", "interval = 0");
+    refuse(c_.checkpoint.resume != "never", "checkpoint.resume", "resume = \"never\"");
+    refuse(c_.comm.backend == "mpi" || c_.comm.backend == "nccl", "comm.backend",
+           "backend = \"self\"");
+    if (model_known && c_.model.experts) {
+      add("model.model_type",
+          fmt::format("{}: mixture-of-experts models are not supported by the runtime yet",
+                      name(c_.model.family)),
+          "gpt2, llama, qwen2 and qwen3 are");
+    }
+  }
+
+  const RunConfig& c_;
+  const RunConfig::Parallel& p_;
+  Problems problems_;
+};
+
+}  // namespace
+
+Problems check_run(const RunConfig& config, bool model_known) {
+  return Checker(config).run(model_known);
+}
+
+Problems check(const RunConfig& config) { return check_run(config, true); }
+
+Plan make_plan(const RunConfig& config) {
+  const auto& p = config.parallel;
+  Plan plan;
+  plan.degrees = {p.pp, p.dp_replicate, p.dp_shard, p.cp, p.tp, 1, 1, p.ep, p.etp};
+  if (p.ep * p.etp > 1) {
+    const int ranks = p.dp_replicate * p.dp_shard * p.cp * p.tp / (p.ep * p.etp);
+    const int replicas = std::gcd(p.dp_replicate, ranks);
+    plan.degrees[5] = replicas;
+    plan.degrees[6] = ranks / replicas;
+  }
+  plan.seq_len = config.training.seq_len;
+  plan.microbatch_size = config.training.micro_batch;
+  plan.num_microbatches = config.training.accumulation;
+  plan.stage_begin.clear();
+  const std::int64_t stages = std::int64_t{p.pp} * p.chunks;
+  std::int64_t begin = 0;
+  for (std::int64_t stage = 0; stage < stages; ++stage) {
+    plan.stage_begin.push_back(static_cast<int>(begin));
+    begin += p.layers_per_stage.empty()
+                 ? config.model.layers / stages + (stage < config.model.layers % stages ? 1 : 0)
+                 : p.layers_per_stage.at(static_cast<std::size_t>(stage));
+  }
+  plan.schedule = p.schedule;
+  plan.chunks = p.chunks;
+  plan.zero_stage = p.zero;
+  plan.sequence_parallel = p.sequence_parallel;
+  plan.cp_style = p.cp_style;
+  plan.recompute = config.training.recompute;
+  plan.dtype = config.training.dtype;
+  return plan;
+}
+
+}  // namespace quatrain

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of a run's keys, from [parallel] on.
+#include "quatrain/spec/run_keys.h"
+
+namespace quatrain {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+const Bounds kDegree{.least = 1, .most = 1 << 24};
+
+void parallel_section(std::vector<Key>& keys) {
+  using S = RunConfig::Parallel;
+  constexpr auto kIn = &RunConfig::parallel;
+  keys.insert(keys.end(),
+              {
+                  {"parallel",
+                   "dp_replicate",
+                   "ranks",
+                   "data-parallel replicas of the state",
+                   field<kIn, &S::dp_replicate>,
+                   kDegree,
+                   {},
+                   "data_parallel_replicate_degree dp"},
+                  {"parallel",
+                   "dp_shard",
+                   "ranks",
+                   "data-parallel ranks that share the state; -1: the rest",
+                   field<kIn, &S::dp_shard>,
+                   Bounds{.least = -1, .most = 1 << 24},
+                   {},
+                   "data_parallel_shard_degree fsdp"},
+                  {"parallel",
+                   "zero",
+                   "",
+                   "ZeRO stage",
+                   field<kIn, &S::zero>,
+                   Bounds{.least = 0, .most = 3},
+                   {},
+                   "zero_stage"},
+                  {"parallel",
+                   "tp",
+                   "ranks",
+                   "tensor parallelism",
+                   field<kIn, &S::tp>,
+                   kDegree,
+                   {},
+                   "tensor_parallel_degree tensor_model_parallel_size"},
+                  {"parallel", "sequence_parallel", "", "norms and dropout split over tp's ranks",
+                   field<kIn, &S::sequence_parallel>},
+                  {"parallel",
+                   "pp",
+                   "ranks",
+                   "pipeline parallelism",
+                   field<kIn, &S::pp>,
+                   kDegree,
+                   {},
+                   "pipeline_parallel_degree pipeline_model_parallel_size"},
+                  {"parallel",
+                   "schedule",
+                   "",
+                   "of the pipeline",
+                   field<kIn, &S::schedule>,
+                   {},
+                   {"1f1b", "gpipe"},
+                   "pipeline_parallel_schedule pp_engine"},
+                  {"parallel",
+                   "chunks",
+                   "stages",
+                   "pipeline stages a rank",
+                   field<kIn, &S::chunks>,
+                   kDegree,
+                   {},
+                   "virtual_stages"},
+                  {"parallel", "layers_per_stage", "layers", "blocks of each stage; empty: even",
+                   field<kIn, &S::layers_per_stage>},
+                  {"parallel",
+                   "cp",
+                   "ranks",
+                   "context parallelism",
+                   field<kIn, &S::cp>,
+                   kDegree,
+                   {},
+                   "context_parallel_degree context_parallel_size"},
+                  {"parallel",
+                   "cp_style",
+                   "",
+                   "of context parallelism",
+                   field<kIn, &S::cp_style>,
+                   {},
+                   {"ring", "ulysses"}},
+                  {"parallel",
+                   "ep",
+                   "ranks",
+                   "expert parallelism",
+                   field<kIn, &S::ep>,
+                   kDegree,
+                   {},
+                   "expert_parallel_degree expert_model_parallel_size"},
+                  {"parallel", "etp", "ranks", "tensor parallelism of experts", field<kIn, &S::etp>,
+                   kDegree},
+              });
+}
+
+void optimizer_section(std::vector<Key>& keys) {
+  using S = RunConfig::OptimizerKeys;
+  constexpr auto kIn = &RunConfig::optimizer;
+  const Bounds beta{.least = 0, .most = 1, .most_open = true};
+  keys.insert(keys.end(),
+              {
+                  {"optimizer",
+                   "name",
+                   "",
+                   "update rule",
+                   field<kIn, &S::name>,
+                   {},
+                   {"adamw", "sgd"},
+                   "optimizer"},
+                  {"optimizer",
+                   "lr",
+                   "",
+                   "peak learning rate",
+                   field<kIn, &S::lr>,
+                   Bounds{.least = 0, .most = kInf, .least_open = true, .most_open = true},
+                   {},
+                   "learning_rate max_lr"},
+                  {"optimizer",
+                   "beta1",
+                   "",
+                   "decay of adamw's first moment",
+                   field<kIn, &S::beta1>,
+                   beta,
+                   {},
+                   "adam_beta1 betas"},
+                  {"optimizer",
+                   "beta2",
+                   "",
+                   "decay of adamw's second moment",
+                   field<kIn, &S::beta2>,
+                   beta,
+                   {},
+                   "adam_beta2"},
+                  {"optimizer",
+                   "eps",
+                   "",
+                   "added to adamw's denominator",
+                   field<kIn, &S::eps>,
+                   Bounds{.least = 0, .most = kInf, .least_open = true, .most_open = true},
+                   {},
+                   "adam_eps epsilon"},
+                  {"optimizer", "weight_decay", "", "decay of matrices, times the learning rate",
+                   field<kIn, &S::weight_decay>, Bounds{.least = 0, .most_open = true}},
+                  {"optimizer",
+                   "max_norm",
+                   "",
+                   "gradients are clipped to this norm; 0: never",
+                   field<kIn, &S::max_norm>,
+                   Bounds{.least = 0, .most_open = true},
+                   {},
+                   "grad_clip clip_grad max_grad_norm gradient_clipping"},
+                  {"optimizer", "momentum", "", "of sgd", field<kIn, &S::momentum>, beta},
+                  {"optimizer", "nesterov", "", "Nesterov's form of sgd's momentum",
+                   field<kIn, &S::nesterov>},
+              });
+}
+
+void lr_schedule_section(std::vector<Key>& keys) {
+  using S = RunConfig::LrScheduleKeys;
+  constexpr auto kIn = &RunConfig::lr_schedule;
+  keys.insert(keys.end(), {
+                              {"lr_schedule",
+                               "type",
+                               "",
+                               "shape after warm-up",
+                               field<kIn, &S::type>,
+                               {},
+                               {"constant", "linear", "cosine", "wsd", "inverse_sqrt"},
+                               "lr_scheduler_type lr_decay_style decay_type"},
+                              {"lr_schedule",
+                               "warmup_steps",
+                               "steps",
+                               "linear warm-up",
+                               field<kIn, &S::warmup_steps>,
+                               kCount,
+                               {},
+                               "warmup warmup_iters lr_warmup_steps"},
+                              {"lr_schedule",
+                               "decay_steps",
+                               "steps",
+                               "wsd: of the final decay; others: 0 = to the end",
+                               field<kIn, &S::decay_steps>,
+                               kCount,
+                               {},
+                               "lr_decay_iters decay_ratio"},
+                              {"lr_schedule",
+                               "min_lr_factor",
+                               "",
+                               "last rate over peak rate",
+                               field<kIn, &S::min_lr_factor>,
+                               Bounds{.least = 0, .most = 1},
+                               {},
+                               "min_lr"},
+                          });
+}
+
+void checkpoint_section(std::vector<Key>& keys) {
+  using S = RunConfig::Checkpoint;
+  constexpr auto kIn = &RunConfig::checkpoint;
+  keys.insert(keys.end(), {
+                              {"checkpoint",
+                               "interval",
+                               "steps",
+                               "between checkpoints; 0: at the end only",
+                               field<kIn, &S::interval>,
+                               kCount,
+                               {},
+                               "save_interval save_every"},
+                              {"checkpoint",
+                               "keep",
+                               "checkpoints",
+                               "newest that stay; 0: all",
+                               field<kIn, &S::keep>,
+                               kCount,
+                               {},
+                               "keep_latest_k save_total_limit"},
+                              {"checkpoint",
+                               "async",
+                               "",
+                               "training goes on while files are written",
+                               field<kIn, &S::async>,
+                               {},
+                               {},
+                               "async_mode"},
+                              {"checkpoint",
+                               "resume",
+                               "",
+                               "never, if_present, or a checkpoint's folder",
+                               field<kIn, &S::resume>,
+                               {},
+                               {},
+                               "load resume_from load_step"},
+                          });
+}
+
+void metrics_section(std::vector<Key>& keys) {
+  using S = RunConfig::Metrics;
+  constexpr auto kIn = &RunConfig::metrics;
+  keys.insert(keys.end(), {
+                              {"metrics",
+                               "log_every",
+                               "steps",
+                               "between console lines",
+                               field<kIn, &S::log_every>,
+                               kPositive,
+                               {},
+                               "log_freq log_interval logging_steps"},
+                              {"metrics",
+                               "eval_every",
+                               "steps",
+                               "between validations; 0: at the end",
+                               field<kIn, &S::eval_every>,
+                               kCount,
+                               {},
+                               "eval_interval eval_steps"},
+                              {"metrics",
+                               "sample_every",
+                               "steps",
+                               "between text samples; 0: none",
+                               field<kIn, &S::sample_every>,
+                               kCount,
+                               {},
+                               "sample_interval"},
+                              {"metrics",
+                               "trace_steps",
+                               "steps",
+                               "first steps whose trace is written",
+                               field<kIn, &S::trace_steps>,
+                               kCount,
+                               {},
+                               "profile_steps"},
+                          });
+}
+
+void comm_section(std::vector<Key>& keys) {
+  using S = RunConfig::Comm;
+  constexpr auto kIn = &RunConfig::comm;
+  keys.insert(keys.end(),
+              {
+                  {"comm",
+                   "backend",
+                   "",
+                   "empty: thread, or mpi under a launcher",
+                   field<kIn, &S::backend>,
+                   {},
+                   {"", "self", "thread", "mpi", "nccl"}},
+                  {"comm",
+                   "timeout_s",
+                   "seconds",
+                   "longest wait for a peer",
+                   field<kIn, &S::timeout_s>,
+                   Bounds{.least = 0, .most = kInf, .least_open = true, .most_open = true},
+                   {},
+                   "timeout train_timeout init_timeout"},
+                  {"comm", "checked", "", "ranks compare every operation before it runs",
+                   field<kIn, &S::checked>},
+              });
+}
+
+}  // namespace
+
+void add_job_keys(std::vector<Key>& keys) {
+  parallel_section(keys);
+  optimizer_section(keys);
+  lr_schedule_section(keys);
+  checkpoint_section(keys);
+  metrics_section(keys);
+  comm_section(keys);
+}
+
+}  // namespace quatrain
