@@ -27,7 +27,7 @@ struct TensorEntry {
 struct SafetensorsHeader {
   std::vector<TensorEntry> tensors;  // in order of `begin`
   std::map<std::string, std::string> metadata;
-  std::int64_t buffer_offset = 0;    // of the buffer in the file
+  std::int64_t buffer_offset = 0;  // of the buffer in the file
 };
 // Parses the JSON header; `buffer_bytes`: size of what follows. Throws DataError naming the rule.
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::int64_t buffer_bytes,

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// The JSON header of a safetensors file: who may be in it, and that the tensors cover the buffer
+// from its first byte to its last, each byte once.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "quatrain/base/error.h"
+#include "quatrain/base/rng.h"
+#include "quatrain/checkpoint/json_scanner.h"
+#include "quatrain/checkpoint/safetensors.h"
+#include "quatrain/checkpoint/safetensors_dtype.h"
+#include "quatrain/checkpoint/safetensors_index.h"
+
+namespace quatrain {
+namespace {
+
+// An entry takes at least this many bytes of JSON: what a header's length lets us reserve.
+constexpr std::size_t kShortestEntry = 50;
+
+bool has_control_character(std::string_view name) {
+  return std::any_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) == 0x7F;
+  });
+}
+
+void read_metadata(JsonScanner& json, std::map<std::string, std::string>& metadata) {
+  json.open_object();
+  std::string key;
+  std::string value;
+  while (json.next_key(key)) {
+    json.string(value);
+    if (!metadata.emplace(key, value).second) {
+      json.fail(fmt::format("__metadata__ holds \"{}\" twice", key));
+    }
+  }
+}
+
+void read_shape(JsonScanner& json, std::vector<std::int64_t>& shape) {
+  json.open_array();
+  while (json.next_element()) shape.push_back(json.integer());
+}
+
+void read_offsets(JsonScanner& json, TensorEntry& entry) {
+  json.open_array();
+  const bool first = json.next_element();
+  if (first) entry.begin = json.integer();
+  const bool second = first && json.next_element();
+  if (second) entry.end = json.integer();
+  if (!second || json.next_element()) json.fail("data_offsets needs exactly two integers");
+}
+
+// The members of one tensor's object, each at most once, none missing.
+class EntryReader {
+ public:
+  EntryReader(JsonScanner& json, bool allow_unknown) : json_(json), allow_unknown_(allow_unknown) {}
+
+  void read(TensorEntry& entry) {
+    json_.open_object();
+    seen_.clear();
+    while (json_.next_key(field_)) {
+      if (std::find(seen_.begin(), seen_.end(), field_) != seen_.end()) {
+        json_.fail(fmt::format("tensor \"{}\" has \"{}\" twice", entry.name, field_));
+      }
+      seen_.push_back(field_);
+      read_field(entry);
+    }
+    for (const char* field : {"dtype", "shape", "data_offsets"}) {
+      if (std::find(seen_.begin(), seen_.end(), field) == seen_.end()) {
+        json_.fail(fmt::format("tensor \"{}\" has no \"{}\"", entry.name, field));
+      }
+    }
+  }
+
+ private:
+  void read_field(TensorEntry& entry) {
+    if (field_ == "dtype") {
+      json_.string(entry.dtype);
+      if (find_safetensors_dtype(entry.dtype) == nullptr) {
+        json_.fail(fmt::format("tensor \"{}\" has unknown dtype \"{}\"", entry.name, entry.dtype));
+      }
+    } else if (field_ == "shape") {
+      read_shape(json_, entry.shape);
+    } else if (field_ == "data_offsets") {
+      read_offsets(json_, entry);
+    } else if (allow_unknown_) {
+      json_.skip_value();
+    } else {
+      json_.fail(fmt::format("tensor \"{}\" has unknown field \"{}\"", entry.name, field_));
+    }
+  }
+
+  JsonScanner& json_;
+  bool allow_unknown_;
+  std::string field_;
+  std::vector<std::string> seen_;
+};
+
+// a * b in 63 bits, or -1.
+std::int64_t product(std::int64_t a, std::int64_t b) {
+  std::int64_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? -1 : result;
+}
+
+// Bytes of the entry's elements. Overflow is judged without zeros, so in every order of the dims.
+std::int64_t size_of_entry(const TensorEntry& entry) {
+  std::int64_t bits = find_safetensors_dtype(entry.dtype)->bits;
+  bool empty = false;
+  for (std::int64_t dim : entry.shape) {
+    empty = empty || dim == 0;
+    bits = product(bits, std::max<std::int64_t>(dim, 1));
+    if (bits < 0) {
+      throw DataError(fmt::format("shape of tensor \"{}\" overflows 63 bits", entry.name));
+    }
+  }
+  if (empty) return 0;
+  if (bits % 8 != 0) {
+    throw DataError(fmt::format("tensor \"{}\" ends inside a byte: {} bits", entry.name, bits));
+  }
+  return bits / 8;
+}
+
+void check_coverage(const std::vector<TensorEntry>& tensors, std::int64_t buffer_bytes) {
+  std::int64_t covered = 0;
+  for (const TensorEntry& entry : tensors) {
+    if (entry.end < entry.begin || entry.begin != covered) {
+      throw DataError(
+          fmt::format("tensor \"{}\" at [{}, {}) does not begin where the one before it ends, {}",
+                      entry.name, entry.begin, entry.end, covered));
+    }
+    const std::int64_t size = size_of_entry(entry);
+    if (size != entry.end - entry.begin) {
+      throw DataError(fmt::format("tensor \"{}\" needs {} bytes and its data_offsets give {}",
+                                  entry.name, size, entry.end - entry.begin));
+    }
+    covered = entry.end;
+  }
+  if (covered != buffer_bytes) {
+    throw DataError(fmt::format("tensors end at byte {} of the buffer, which has {} ({})", covered,
+                                buffer_bytes, covered > buffer_bytes ? "truncated" : "extra"));
+  }
+}
+
+void check_name(const JsonScanner& json, const std::string& name) {
+  if (name.empty()) json.fail("empty tensor name");
+  if (has_control_character(name)) json.fail("control character in a tensor name");
+}
+
+}  // namespace
+
+NameIndex::NameIndex(const std::vector<TensorEntry>& tensors) : slots_(tensors.size()) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    slots_[i] = {stable_hash(tensors[i].name), i};
+  }
+  std::sort(slots_.begin(), slots_.end(), [&tensors](const Slot& a, const Slot& b) {
+    if (a.hash != b.hash) return a.hash < b.hash;
+    return tensors[a.place].name < tensors[b.place].name;
+  });
+}
+
+const TensorEntry* NameIndex::find(const std::vector<TensorEntry>& tensors,
+                                   std::string_view name) const {
+  const std::uint64_t hash = stable_hash(name);
+  auto slot = std::lower_bound(slots_.begin(), slots_.end(), hash,
+                               [](const Slot& s, std::uint64_t h) { return s.hash < h; });
+  for (; slot != slots_.end() && slot->hash == hash; ++slot) {
+    if (tensors[slot->place].name == name) return &tensors[slot->place];
+  }
+  return nullptr;
+}
+
+const TensorEntry* NameIndex::repeated(const std::vector<TensorEntry>& tensors) const {
+  auto equal = [&tensors](const Slot& a, const Slot& b) {
+    return a.hash == b.hash && tensors[a.place].name == tensors[b.place].name;
+  };
+  auto slot = std::adjacent_find(slots_.begin(), slots_.end(), equal);
+  return slot == slots_.end() ? nullptr : &tensors[slot->place];
+}
+
+SafetensorsHeader parse_safetensors_header(std::string_view json_text, std::int64_t buffer_bytes,
+                                           bool allow_unknown_fields) {
+  SafetensorsHeader header;
+  header.tensors.reserve(json_text.size() / kShortestEntry);
+  JsonScanner json(json_text);
+  EntryReader entry_reader(json, allow_unknown_fields);
+  bool has_metadata = false;
+  std::string name;
+  json.open_object();
+  while (json.next_key(name)) {
+    if (name == "__metadata__") {
+      if (has_metadata) json.fail("__metadata__ twice");
+      has_metadata = true;
+      read_metadata(json, header.metadata);
+      continue;
+    }
+    check_name(json, name);
+    TensorEntry& entry = header.tensors.emplace_back();
+    entry.name = name;
+    entry_reader.read(entry);
+  }
+  json.end();
+  auto before = [](const TensorEntry& a, const TensorEntry& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  };
+  if (!std::is_sorted(header.tensors.begin(), header.tensors.end(), before)) {
+    std::sort(header.tensors.begin(), header.tensors.end(), before);
+  }
+  check_coverage(header.tensors, buffer_bytes);
+  const NameIndex index(header.tensors);
+  if (const TensorEntry* twice = index.repeated(header.tensors); twice != nullptr) {
+    throw DataError(fmt::format("tensor \"{}\" is listed twice", twice->name));
+  }
+  return header;
+}
+
+}  // namespace quatrain
