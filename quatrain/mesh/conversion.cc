@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "quatrain/base/check.h"
@@ -43,7 +42,17 @@ struct State {
   }
 };
 
-// Axes of degree 1 cut nothing and sum nothing.
+// Axes of degree 1 cut nothing and sum nothing: they are left out, so that layouts which differ
+// only there are equal.
+AxisSet cutting(AxisSet axes, const Mesh& mesh) {
+  AxisSet result;
+  for (int a = 0; a < kNumAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    if (axes.contains(axis) && mesh.degree(axis) > 1) result = result | axis;
+  }
+  return result;
+}
+
 State read(const ShardSpec& spec, std::size_t dims, const Mesh& mesh) {
   State state;
   state.nests.resize(dims);
@@ -51,13 +60,14 @@ State read(const ShardSpec& spec, std::size_t dims, const Mesh& mesh) {
   for (const ShardSpec::On& on : spec.on) {
     CHECK(!on.axes.intersects(seen), "{} places an axis twice", to_string(spec));
     seen = seen | on.axes;
-    if (mesh.degree(on.axes) == 1) continue;
+    const AxisSet axes = cutting(on.axes, mesh);
+    if (axes.empty()) continue;
     if (const auto* shard = std::get_if<Shard>(&on.placement)) {
       CHECK(shard->dim >= 0 && static_cast<std::size_t>(shard->dim) < dims,
             "{} of a tensor with {} dims", to_string(spec), dims);
-      state.nests[static_cast<std::size_t>(shard->dim)].push_back({on.axes, *shard});
+      state.nests[static_cast<std::size_t>(shard->dim)].push_back({axes, *shard});
     } else if (const auto* partial = std::get_if<Partial>(&on.placement)) {
-      state.partial.push_back({on.axes, partial->op});
+      state.partial.push_back({axes, partial->op});
     }
   }
   return state;
@@ -141,13 +151,6 @@ class Converter {
     for (std::size_t d = 0; d < global_.size(); ++d) result *= length(d);
     return result;
   }
-  // Of the fullest rank, per element of dim `d`.
-  std::int64_t numel_without(std::size_t d) const {
-    std::int64_t result = 1;
-    for (std::size_t e = 0; e < global_.size(); ++e) result *= e == d ? 1 : length(e);
-    return result;
-  }
-
   void add(CollectiveKind kind, AxisSet axes, int dim, std::int64_t elements, int split_dim = -1,
            ReduceOp op = ReduceOp::kSum) {
     list_.push_back({kind, axes, dim, elements * element_size_, split_dim, op});

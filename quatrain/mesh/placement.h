@@ -91,8 +91,8 @@ struct Collective {
 
 std::string to_string(const Collective& collective);  // "all_gather dim 0 on dp_shard: 512 B"
 
-// The collectives that turn `from` into `to`, in order; empty when they are equal, and without axes
-// of degree 1. With n ranks and S bytes that each holds before (all_gather: after): all_reduce
+// The collectives that turn `from` into `to`, in order; empty when they are equal. Axes of degree 1
+// are not named. With n ranks and S bytes that each holds before (all_gather: after): all_reduce
 // sends 2 (n-1) ceil(S/n), all_gather and reduce_scatter (n-1) pieces padded to the largest, and
 // all_to_all what leaves the rank, unpadded. A repeated piece is gathered as often as it is held.
 // Throws BugError for pairs that no list of these can convert (Replicate to Partial).
