@@ -22,10 +22,14 @@ struct TypeTag {
 template <class F>
 auto dispatch(at::ScalarType dtype, F&& f) {
   switch (dtype) {
-    case at::kFloat: return f(TypeTag<float>{});
-    case at::kDouble: return f(TypeTag<double>{});
-    case at::kBFloat16: return f(TypeTag<c10::BFloat16>{});
-    default: break;
+    case at::kFloat:
+      return f(TypeTag<float>{});
+    case at::kDouble:
+      return f(TypeTag<double>{});
+    case at::kBFloat16:
+      return f(TypeTag<c10::BFloat16>{});
+    default:
+      break;
   }
   CHECK(false, "kernels run in float32, float64 and bfloat16, not in {}", c10::toString(dtype));
   return f(TypeTag<float>{});

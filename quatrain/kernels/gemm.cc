@@ -14,29 +14,52 @@ void sgemm_(const char* transa, const char* transb, const int* m, const int* n, 
 void dgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k,
             const double* alpha, const double* a, const int* lda, const double* b, const int* ldb,
             const double* beta, double* c, const int* ldc);
+// Intel's alone; null in builds of torch over another BLAS. The integers are CBLAS's enumerations.
+[[gnu::weak]] void cblas_gemm_bf16bf16f32(int layout, int transa, int transb, int m, int n, int k,
+                                          float alpha, const std::uint16_t* a, int lda,
+                                          const std::uint16_t* b, int ldb, float beta, float* c,
+                                          int ldc);
 }
 
 namespace quatrain::kernels {
 namespace {
+
+constexpr int kColumnMajor = 102;
+constexpr int kNotTransposed = 111;
+constexpr int kTransposed = 112;
 
 int blas_int(std::int64_t x) {
   CHECK(x <= 2147483647, "a GEMM dimension of {} exceeds the BLAS's 32-bit integers", x);
   return static_cast<int>(x);
 }
 
+// What the column-major interface takes.
+struct ColumnMajor {
+  int m, n, k, lda, ldb, ldc;
+};
+
+template <class T>
+ColumnMajor column_major(GemmSize size, GemmOperand<T> a, GemmOperand<T> b,
+                         std::int64_t out_stride) {
+  const auto leading = [](std::int64_t stride, std::int64_t width) {
+    return blas_int(std::max<std::int64_t>({stride, width, 1}));  // one row may have any stride
+  };
+  return {blas_int(size.n),
+          blas_int(size.m),
+          blas_int(size.k),
+          leading(b.stride, b.transposed ? size.k : size.n),
+          leading(a.stride, a.transposed ? size.m : size.k),
+          leading(out_stride, size.n)};
+}
+
 template <class T, class Blas>
-void column_major(Blas blas, GemmSize size, T alpha, GemmOperand<T> a, GemmOperand<T> b, T beta,
-                  T* out, std::int64_t out_stride) {
-  const int m = blas_int(size.n);
-  const int n = blas_int(size.m);
-  const int k = blas_int(size.k);
-  const char trans_first = b.transposed ? 'T' : 'N';
-  const char trans_second = a.transposed ? 'T' : 'N';
-  const int lda = blas_int(std::max<std::int64_t>({b.stride, b.transposed ? k : m, 1}));
-  const int ldb = blas_int(std::max<std::int64_t>({a.stride, a.transposed ? n : k, 1}));
-  const int ldc = blas_int(std::max<std::int64_t>({out_stride, m, 1}));
-  blas(&trans_first, &trans_second, &m, &n, &k, &alpha, b.start, &lda, a.start, &ldb, &beta, out,
-       &ldc);
+void call(Blas blas, GemmSize size, T alpha, GemmOperand<T> a, GemmOperand<T> b, T beta, T* out,
+          std::int64_t out_stride) {
+  const ColumnMajor c = column_major(size, a, b, out_stride);
+  const char* const first = b.transposed ? "T" : "N";
+  const char* const second = a.transposed ? "T" : "N";
+  blas(first, second, &c.m, &c.n, &c.k, &alpha, b.start, &c.lda, a.start, &c.ldb, &beta, out,
+       &c.ldc);
 }
 
 }  // namespace
@@ -44,12 +67,31 @@ void column_major(Blas blas, GemmSize size, T alpha, GemmOperand<T> a, GemmOpera
 template <>
 void gemm<float>(GemmSize size, float alpha, GemmOperand<float> a, GemmOperand<float> b, float beta,
                  float* out, std::int64_t out_stride) {
-  column_major(sgemm_, size, alpha, a, b, beta, out, out_stride);
+  call(sgemm_, size, alpha, a, b, beta, out, out_stride);
 }
 template <>
 void gemm<double>(GemmSize size, double alpha, GemmOperand<double> a, GemmOperand<double> b,
                   double beta, double* out, std::int64_t out_stride) {
-  column_major(dgemm_, size, alpha, a, b, beta, out, out_stride);
+  call(dgemm_, size, alpha, a, b, beta, out, out_stride);
+}
+
+void gemm_bf16(GemmSize size, float alpha, GemmOperand<c10::BFloat16> a,
+               GemmOperand<c10::BFloat16> b, float beta, float* out, std::int64_t out_stride) {
+  const ColumnMajor c = column_major(size, a, b, out_stride);
+  cblas_gemm_bf16bf16f32(kColumnMajor, b.transposed ? kTransposed : kNotTransposed,
+                         a.transposed ? kTransposed : kNotTransposed, c.m, c.n, c.k, alpha,
+                         reinterpret_cast<const std::uint16_t*>(b.start), c.lda,
+                         reinterpret_cast<const std::uint16_t*>(a.start), c.ldb, beta, out, c.ldc);
+}
+
+bool has_gemm_bf16() {
+#if defined(__x86_64__)
+  static const bool has = cblas_gemm_bf16bf16f32 != nullptr && __builtin_cpu_is("intel") != 0 &&
+                          __builtin_cpu_supports("avx512bf16") != 0;
+  return has;
+#else
+  return false;
+#endif
 }
 
 }  // namespace quatrain::kernels

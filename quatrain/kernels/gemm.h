@@ -2,6 +2,8 @@
 // One matrix product on raw pointers, by the calling thread alone: for kernels that fan out
 // themselves (attention) and for matmul.cc. Counts no FLOPs. Row-major.
 #pragma once
+#include <c10/util/BFloat16.h>
+
 #include <cstdint>
 
 namespace quatrain::kernels {
@@ -21,5 +23,11 @@ struct GemmSize {
 template <class T>
 void gemm(GemmSize size, T alpha, GemmOperand<T> a, GemmOperand<T> b, T beta, T* out,
           std::int64_t out_stride);
+
+// The same of bf16 operands into float32. Only where has_gemm_bf16(): a BLAS that has such a
+// product and a CPU on which it is faster than float32's.
+void gemm_bf16(GemmSize size, float alpha, GemmOperand<c10::BFloat16> a,
+               GemmOperand<c10::BFloat16> b, float beta, float* out, std::int64_t out_stride);
+bool has_gemm_bf16();
 
 }  // namespace quatrain::kernels

@@ -6,12 +6,11 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/Storage.h>
 
-#include <cstdlib>
-#include <cstring>
+#include <cstddef>
 #include <new>
 
-#include "quatrain/kernels/check.h"
 #include "quatrain/kernels/block_cache.h"
+#include "quatrain/kernels/check.h"
 
 namespace quatrain {
 namespace {
@@ -21,53 +20,68 @@ constexpr std::size_t kAlignment = 64;
 thread_local MemoryOwner* owner_of_thread = nullptr;
 thread_local MemoryCategory category_of_thread = MemoryCategory::kTransient;
 
-// Stands kAlignment bytes before the data.
+// Stands kAlignment bytes before the data. The DataPtr's context is the data itself: torch's
+// raw_allocate() insists on that.
 struct Block {
   MemoryOwner* owner;
-  std::int64_t bytes;           // as asked for
-  std::size_t allocated_bytes;  // header included, as block_cache gave it
+  std::int64_t bytes;  // as asked for
+  kernels::BlockCache* cache;
+  std::size_t allocated_bytes;  // header included
   std::atomic<MemoryCategory> category;
 };
 static_assert(sizeof(Block) <= kAlignment);
 
-void free_block(void* context) {
-  auto* block = static_cast<Block*>(context);
+Block* block_of(void* start) {
+  return std::launder(reinterpret_cast<Block*>(static_cast<std::byte*>(start) - kAlignment));
+}
+
+void free_block(void* start) {
+  if (start == nullptr) return;
+  Block* const block = block_of(start);
   if (block->owner != nullptr) block->owner->add(block->category.load(), -block->bytes);
+  kernels::BlockCache& cache = *block->cache;
   const std::size_t allocated = block->allocated_bytes;
   block->~Block();
-  kernels::release_block(context, allocated);
+  cache.release({block, allocated});
 }
 
 class CountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     const c10::Device cpu(c10::DeviceType::CPU);
-    if (bytes == 0) return {nullptr, nullptr, &free_nothing, cpu};
-    const auto [start, allocated] = kernels::acquire_block(bytes + kAlignment);
-    auto* block = new (start) Block{owner_of_thread, static_cast<std::int64_t>(bytes), allocated,
-                                    category_of_thread};
+    if (bytes == 0) return {nullptr, nullptr, &free_block, cpu};
+    const auto [start, allocated] = cache_.acquire(bytes + kAlignment);
+    auto* block = new (start) Block{owner_of_thread, static_cast<std::int64_t>(bytes), &cache_,
+                                    allocated, category_of_thread};
     if (block->owner != nullptr) block->owner->add(block->category.load(), block->bytes);
-    return {static_cast<std::byte*>(start) + kAlignment, block, &free_block, cpu};
+    void* const first = static_cast<std::byte*>(start) + kAlignment;
+    return {first, first, &free_block, cpu};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
   void copy_data(void* to, const void* from, std::size_t count) const override {
     default_copy_data(to, from, count);
   }
 
  private:
-  static void free_nothing(void*) {}
+  kernels::BlockCache cache_;
 };
 
 }  // namespace
 
 std::string_view name(MemoryCategory category) {
   switch (category) {
-    case MemoryCategory::kParams: return "params";
-    case MemoryCategory::kGrads: return "grads";
-    case MemoryCategory::kOptimizer: return "optimizer";
-    case MemoryCategory::kActivations: return "activations";
-    case MemoryCategory::kBuffers: return "buffers";
-    case MemoryCategory::kTransient: return "transient";
+    case MemoryCategory::kParams:
+      return "params";
+    case MemoryCategory::kGrads:
+      return "grads";
+    case MemoryCategory::kOptimizer:
+      return "optimizer";
+    case MemoryCategory::kActivations:
+      return "activations";
+    case MemoryCategory::kBuffers:
+      return "buffers";
+    case MemoryCategory::kTransient:
+      return "transient";
   }
   CHECK(false, "memory category {}", static_cast<int>(category));
   return "";
@@ -116,12 +130,13 @@ void MemoryOwner::move(MemoryCategory from, MemoryCategory to, std::int64_t byte
 }
 
 void install_counting_allocator() {
-  static CountingAllocator allocator;
-  static const bool installed = [] {
-    c10::SetCPUAllocator(&allocator, 255);
-    return true;
+  // Never destroyed: tensors may outlive every static object.
+  static CountingAllocator* const allocator = [] {
+    auto* made = new CountingAllocator;
+    c10::SetCPUAllocator(made, 255);
+    return made;
   }();
-  CHECK(installed);
+  CHECK(allocator != nullptr);
 }
 
 ScopedMemoryOwner::ScopedMemoryOwner(MemoryOwner* owner) : previous_(owner_of_thread) {
@@ -139,8 +154,9 @@ MemoryOwner* current_memory_owner() { return owner_of_thread; }
 
 void retag(const at::Tensor& tensor, MemoryCategory category) {
   if (!tensor.has_storage()) return;
-  auto* block = tensor.storage().data_ptr().cast_context<Block>(&free_block);
-  if (block == nullptr || block->owner == nullptr) return;
+  void* const start = tensor.storage().data_ptr().cast_context<void>(&free_block);
+  if (start == nullptr || block_of(start)->owner == nullptr) return;
+  Block* const block = block_of(start);
   const MemoryCategory before = block->category.exchange(category);
   if (before != category) block->owner->move(before, category, block->bytes);
 }

@@ -9,8 +9,8 @@ namespace quatrain::kernels {
 // Threads a call from here may use: 1 inside a team.
 int num_threads();
 
-// Calls body(context, piece) once for every piece in [0, pieces), spread over the team; returns when
-// all are done. `body` must not throw. Piece p runs on thread p modulo the team's size.
+// Calls body(context, piece) once for every piece in [0, pieces), spread over the team; returns
+// when all are done. `body` must not throw. Piece p runs on thread p modulo the team's size.
 void run_team(int pieces, void (*body)(const void*, int), const void* context);
 
 template <class Body>  // void(int piece)
@@ -30,9 +30,8 @@ void parallel_ranges(std::int64_t n, std::int64_t grain, const Body& body) {
   const std::int64_t threads = num_threads();
   const std::int64_t most = grain < 1 ? n : n / grain;
   const std::int64_t pieces = most < 1 ? 1 : (most < threads ? most : threads);
-  parallel_pieces(static_cast<int>(pieces), [&](int piece) {
-    body(n * piece / pieces, n * (piece + 1) / pieces);
-  });
+  parallel_pieces(static_cast<int>(pieces),
+                  [&](int piece) { body(n * piece / pieces, n * (piece + 1) / pieces); });
 }
 
 }  // namespace quatrain::kernels
