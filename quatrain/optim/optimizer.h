@@ -22,7 +22,7 @@ struct OptimizerOptions {
   double weight_decay = 0.1;  // on parameters with info.decay
   double momentum = 0.0;      // sgd
   bool nesterov = false;
-  double max_norm = 1.0;      // of the global gradient; 0: no clipping
+  double max_norm = 1.0;  // of the global gradient; 0: no clipping
 };
 
 class Optimizer {
