@@ -14,6 +14,8 @@ namespace quatrain {
                              const std::string& text);
 }  // namespace quatrain
 
+// Why: torch's logging header has a CHECK of its own, so this header comes after ATen's.
+#undef CHECK
 #define CHECK(condition, ...)                                                               \
   do {                                                                                      \
     if (!(condition)) [[unlikely]]                                                          \
