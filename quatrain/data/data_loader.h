@@ -11,25 +11,21 @@
 #include <string>
 #include <vector>
 
-#include "quatrain/data/token_file.h"
+#include "quatrain/data/data_source.h"
 
 namespace quatrain {
 
-// One micro-batch of one dp rank. labels: the next token, -100 where not trained (the token after an
-// end of document when documents are masked; rows of a missing sample).
+// One micro-batch of one dp rank. labels: the next token, -100 where not trained (the token after
+// an end of document when documents are masked; rows of a missing sample).
 struct Batch {
-  at::Tensor tokens_BT;      // int64
-  at::Tensor labels_BT;      // int64
-  at::Tensor positions_BT;   // int64; restart at each document when documents are masked
-  at::Tensor documents_BT;   // int64; undefined when documents are not masked
-  at::Tensor sample_ids_B;   // int64; -1: missing, fully masked
+  at::Tensor tokens_BT;     // int64
+  at::Tensor labels_BT;     // int64
+  at::Tensor positions_BT;  // int64; restart at each document when documents are masked
+  at::Tensor documents_BT;  // int64; undefined when documents are not masked
+  at::Tensor sample_ids_B;  // int64; -1: missing, fully masked
   std::int64_t trained_tokens = 0;
 };
 
-struct DataSource {
-  std::unique_ptr<TokenFile> file;
-  double weight = 1.0;
-};
 struct LoaderOptions {
   std::int64_t seq_len = 0;
   std::int64_t global_batch = 1;     // sequences a step over all dp ranks
@@ -38,7 +34,7 @@ struct LoaderOptions {
   int dp_size = 1;
   std::uint64_t seed = 0;
   bool mask_documents = false;
-  std::optional<std::int64_t> eod_id;  // document boundaries where the format has none
+  std::optional<std::int64_t> eod_id = {};  // document boundaries where the format has none
   bool shuffle = true;
   int prefetch = 2;  // steps read ahead by a helper thread; 0: none
 };
@@ -55,8 +51,9 @@ class DataLoader {
   // Samples consumed of each source before `step`: what a checkpoint keeps.
   virtual std::vector<std::int64_t> cursor(std::int64_t step) const = 0;
 };
-// Training: shuffled epochs, weighted mixture. `cursor`: where each source continues (empty: 0),
-// counted from step `first_step`.
+// Training: shuffled epochs, weighted mixture (sampler.h). Throws ConfigError, also when documents
+// are masked and neither the format nor eod_id says where they end. `cursor`: where each source
+// continues (empty: 0), counted from step `first_step`.
 std::unique_ptr<DataLoader> make_train_loader(std::vector<DataSource> sources,
                                               const LoaderOptions& options,
                                               std::vector<std::int64_t> cursor = {},

@@ -28,8 +28,13 @@ class TokenFile {
   virtual const std::filesystem::path& path() const = 0;
 };
 
-// kAuto decides by magic and extension. Throws DataError (named file and rule), StorageError.
+// `path`: a .bin, a Megatron .idx or prefix, or a folder, whose token files are laid end to end in
+// the order of their names. kAuto decides by magic and extension. Throws DataError (named file and
+// rule), StorageError, ConfigError (no such file).
 std::unique_ptr<TokenFile> open_token_file(const std::filesystem::path& path, TokenFormat format);
+
+// Several files as one row of ids. documents: of all, where every file knows its own.
+std::unique_ptr<TokenFile> concatenate(std::vector<std::unique_ptr<TokenFile>> files);
 
 // Throws DataError naming file, position and id when an id is outside [0, vocab).
 void check_ids(const TokenFile& file, std::int64_t vocab);
@@ -38,14 +43,17 @@ struct TokenFileFacts {
   std::string format, dtype;
   std::int64_t tokens = 0, documents = 0, max_id = 0, eod_count = 0;
 };
-TokenFileFacts inspect(const TokenFile& file, std::int64_t eod_id);  // eod_id < 0: not counted
+// documents: of the format's boundaries, else the number of eod ids. eod_id < 0: not counted.
+TokenFileFacts inspect(const TokenFile& file, std::int64_t eod_id);
+// What a user should look at: no end-of-document id, no tokens. Empty: nothing.
+std::vector<std::string> inspect_warnings(const TokenFileFacts& facts, std::int64_t eod_id);
 
 // Appends documents to <prefix>.bin and, on finish(), writes <prefix>.idx: both under temporary
 // names until then. u16 when vocab < 65,500, else i32.
 class MegatronWriter {
  public:
   MegatronWriter(const std::filesystem::path& prefix, std::int64_t vocab);
-  ~MegatronWriter();  // without finish(): removes what it wrote
+  ~MegatronWriter();                                     // without finish(): removes what it wrote
   void add_document(std::span<const std::int64_t> ids);  // DataError for an id that does not fit
   void finish();
   std::int64_t num_tokens() const;
