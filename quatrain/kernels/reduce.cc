@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums in a fixed order: column sums row by row; sums of squares in blocks of 4,096 elements, eight
+// Sums in a fixed order: column sums row by row; sums of squares in blocks of 4,096 elements, 32
 // interleaved sums a block, blocks added by a binary tree. Threads change who adds, not what.
 #include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "quatrain/kernels/dispatch.h"
@@ -14,23 +17,50 @@ namespace {
 
 constexpr std::int64_t kBlock = 4096;
 constexpr std::int64_t kLanes = 8;
+typedef double Lanes __attribute__((vector_size(kLanes * sizeof(double))));
+
+template <class Stored>
+struct LanesOf {
+  typedef Stored type __attribute__((vector_size(kLanes * sizeof(Stored))));
+};
+template <class Stored>
+typename LanesOf<Stored>::type load_stored(const void* x) {
+  typename LanesOf<Stored>::type values;
+  std::memcpy(&values, x, sizeof values);
+  return values;
+}
 
 template <class T>
+Lanes load_lanes(const T* x) {
+  if constexpr (std::is_same_v<T, c10::BFloat16>) {
+    using Words = typename LanesOf<std::uint32_t>::type;
+    using Floats = typename LanesOf<float>::type;
+    const Words words = __builtin_convertvector(load_stored<std::uint16_t>(x), Words) << 16;
+    return __builtin_convertvector(std::bit_cast<Floats>(words), Lanes);
+  } else {
+    return __builtin_convertvector(load_stored<T>(x), Lanes);
+  }
+}
+
+// Four registers of sums take turns; a tail is filled up with zeros.
+template <class T>
 double block_sum(const T* x, std::int64_t count) {
-  double lanes[kLanes] = {};
+  Lanes sums[4] = {};
   std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::int64_t l = 0; l < kLanes; ++l) {
-      const auto value = static_cast<double>(load(x[i + l]));
-      lanes[l] = fused(value, value, lanes[l]);
+  for (; i + 4 * kLanes <= count; i += 4 * kLanes) {
+    for (std::int64_t s = 0; s < 4; ++s) {
+      const Lanes values = load_lanes(x + i + s * kLanes);
+      sums[s] += values * values;
     }
   }
-  for (std::int64_t l = 0; i + l < count; ++l) {
-    const auto value = static_cast<double>(load(x[i + l]));
-    lanes[l] = fused(value, value, lanes[l]);
+  T rest[4 * kLanes] = {};
+  std::copy(x + i, x + count, rest);
+  for (std::int64_t s = 0; s < 4; ++s) {
+    const Lanes values = load_lanes(rest + s * kLanes);
+    sums[s] += values * values;
   }
-  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
-         ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+  const Lanes sum = (sums[0] + sums[2]) + (sums[1] + sums[3]);
+  return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }
 
 // Neighbours first, then neighbours of those, and so on.
