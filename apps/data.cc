@@ -25,7 +25,7 @@ int default_threads() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-struct TokenizeOptions {
+struct TokenizeArguments {
   std::vector<std::string> inputs;
   std::string tokenizer;
   std::string out;
@@ -35,28 +35,29 @@ struct TokenizeOptions {
   bool json = false;
 };
 
-int tokenize(const TokenizeOptions& options) {
-  Console console(options.json);
-  const auto tokenizer = open_tokenizer(options.tokenizer);
-  TokenizeRequest request;
-  for (const std::string& input : options.inputs) request.inputs.emplace_back(input);
-  request.output_prefix = options.out;
-  request.text_key = options.text_key;
-  request.append_eod = !options.no_eod;
-  request.threads = options.threads;
-  request.progress = [&](const TokenizeProgress& p) {
-    console.progress(fmt::format("{} of {}  {} tokens", human_bytes(p.bytes_done),
-                                 human_bytes(p.bytes_total), with_commas(p.tokens)));
+int tokenize_command(const TokenizeArguments& arguments) {
+  Console console(arguments.json);
+  const auto tokenizer = open_tokenizer(arguments.tokenizer);
+  TokenizeOptions options;
+  options.text_key = arguments.text_key;
+  options.append_eod = !arguments.no_eod;
+  options.threads = arguments.threads;
+  options.progress = [&](const TokenizeCounts& done, std::int64_t total_bytes) {
+    console.progress(fmt::format("{} of {}  {} tokens", human_bytes(done.bytes),
+                                 human_bytes(total_bytes), with_commas(done.tokens)));
   };
-  const TokenizeReport report = tokenize_files(*tokenizer, request);
-  console.line(fmt::format("{} documents ({} skipped: empty or without text), {} tokens -> {}.bin",
-                           with_commas(report.documents), with_commas(report.skipped),
-                           with_commas(report.tokens), options.out));
+  const std::vector<fs::path> inputs(arguments.inputs.begin(), arguments.inputs.end());
+  const TokenizeCounts counts = tokenize(inputs, *tokenizer, arguments.out, options);
+  console.line(fmt::format("{} documents, {} tokens -> {}.bin  (skipped: {} empty, {} without the "
+                           "key, {} null)",
+                           with_commas(counts.documents), with_commas(counts.tokens),
+                           arguments.out, counts.skipped_empty, counts.skipped_missing,
+                           counts.skipped_null));
   nlohmann::ordered_json document;
-  document["documents"] = report.documents;
-  document["skipped"] = report.skipped;
-  document["tokens"] = report.tokens;
-  document["out"] = options.out;
+  document["documents"] = counts.documents;
+  document["tokens"] = counts.tokens;
+  document["skipped"] = counts.skipped();
+  document["out"] = arguments.out;
   console.document(document);
   return 0;
 }
@@ -113,7 +114,7 @@ int inspect_file(const InspectOptions& options) {
 
 Registered add_data_tokenize(CLI::App& data) {
   CLI::App* parser = data.add_subcommand("tokenize", "Text, JSONL or folders in, .idx and .bin out");
-  auto options = std::make_shared<TokenizeOptions>();
+  auto options = std::make_shared<TokenizeArguments>();
   parser->add_option("inputs", options->inputs, "text files, .jsonl files or folders")->required();
   parser->add_option("--tokenizer", options->tokenizer,
                      "bytes, a sentencepiece .model, a tokenizer.json, or a folder of these")
@@ -125,7 +126,7 @@ Registered add_data_tokenize(CLI::App& data) {
   parser->add_option("--threads", options->threads)->check(CLI::Range(1, 1024));
   parser->add_flag("--json", options->json, "one JSON document on stdout, the rest on stderr");
   parser->footer("Example:\n  quatrain data tokenize corpus/ --tokenizer bytes --out data/corpus");
-  return {parser, [options] { return tokenize(*options); }};
+  return {parser, [options] { return tokenize_command(*options); }};
 }
 
 Registered add_data_train_tokenizer(CLI::App& data) {

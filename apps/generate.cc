@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // quatrain generate: samples text from a run's weights or a Hugging Face folder.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -11,12 +9,9 @@
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/text.h"
-#include "quatrain/base/error.h"
-#include "quatrain/base/file.h"
 #include "quatrain/engine/rank_thread.h"
 #include "quatrain/hub/hub.h"
 #include "quatrain/kernels/memory.h"
-#include "quatrain/spec/model_io.h"
 
 namespace quatrain::apps {
 namespace fs = std::filesystem;
@@ -30,32 +25,14 @@ struct Options {
   bool json = false;
 };
 
-// A run's weights lie in its folder's weights/; a Hugging Face folder holds config.json itself.
-fs::path weights_folder(const fs::path& from) {
-  for (const fs::path& folder : {from, from / "weights"}) {
-    if (fs::exists(folder / "config.json")) return folder;
-  }
-  throw ConfigError(fmt::format(
-      "--from {}: neither a Hugging Face folder (config.json) nor a finished run "
-      "(weights/config.json)",
-      from.string()));
-}
-
-ModelSpec spec_of(const fs::path& folder) {
-  const fs::path file = folder / "config.json";
-  ModelResult result = model_from_hub_json(read_file(file), file.string());
-  throw_if_any(result.problems);
-  return result.spec;
-}
-
 int generate(const Options& options) {
   Console console(options.json);
-  const fs::path folder = weights_folder(options.from);
+  const fs::path folder = find_weights(options.from).weights;
   const auto tokenizer =
       open_tokenizer(options.tokenizer.empty() ? folder.string() : options.tokenizer);
   MemoryOwner memory;
   const RankThread prologue({.threads = options.threads, .memory = &memory});
-  Model model(spec_of(folder), {});
+  Model model(read_hub_spec(folder), {});
   model.allocate(false);
   load_weights(model, folder);
   const std::string text = generate_text(model, *tokenizer, options.request);

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "quatrain/base/error.h"
-#include "quatrain/data/text_cache.h"
 #include "quatrain/data/token_file.h"
+#include "quatrain/data/tokenize.h"
 
 namespace quatrain::apps {
 namespace fs = std::filesystem;
@@ -45,24 +45,30 @@ TokenFormat token_format(const std::string& name) {
   return TokenFormat::kAuto;
 }
 
-bool is_text(const fs::path& path) {
-  static constexpr std::array kEndings = {".txt", ".jsonl", ".json", ".md"};
+bool is_text(const fs::path& path, const std::string& format) {
+  static constexpr std::array kEndings = {".txt", ".text", ".md", ".jsonl", ".ndjson", ".json"};
+  if (format != "auto") return format == "text";
   return fs::is_directory(path) ||
          std::any_of(kEndings.begin(), kEndings.end(),
                      [&](const char* ending) { return path.extension() == ending; });
 }
 
-fs::path token_path(const DataPath& source, const RunConfig& config, const Tokenizer* tokenizer) {
-  const std::string& format = config.data.format;
-  if (format != "text" && !(format == "auto" && is_text(source.path))) return source.path;
+std::unique_ptr<TokenFile> open_source(const std::string& path, const RunConfig& config,
+                                       const Tokenizer* tokenizer) {
+  if (!is_text(path, config.data.format)) {
+    return open_token_file(path, token_format(config.data.format));
+  }
   if (tokenizer == nullptr) {
     throw ConfigError(fmt::format(
         "data: {} is text and needs data.tokenizer: \"bytes\", a sentencepiece .model, or a "
         "tokenizer.json",
-        source.path));
+        path));
   }
+  TokenizeOptions options;
+  options.append_eod = tokenizer->eod_id().has_value();
+  options.threads = threads_of(config);
   const fs::path cache = fs::path(config.run.folder).parent_path() / ".tokens";
-  return cached_tokens(source.path, *tokenizer, cache, threads_of(config));
+  return open_text({path}, *tokenizer, cache, options);
 }
 
 }  // namespace
@@ -71,9 +77,7 @@ std::vector<DataSource> open_sources(const std::vector<DataPath>& paths, const R
                                      const Tokenizer* tokenizer) {
   std::vector<DataSource> sources;
   for (const DataPath& path : paths) {
-    const fs::path tokens = token_path(path, config, tokenizer);
-    std::unique_ptr<TokenFile> file = open_token_file(
-        tokens, tokens == path.path ? token_format(config.data.format) : TokenFormat::kMegatron);
+    std::unique_ptr<TokenFile> file = open_source(path.path, config, tokenizer);
     check_ids(*file, config.model.vocab);
     sources.push_back({std::move(file), path.weight});
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One Quatrain process of the step benchmark: the counterpart of step_torch.py, through the library
 // alone. Prints one JSON line: seconds of each measured step, tokens a step, peak resident bytes.
+#include <ATen/ops/randint.h>
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
