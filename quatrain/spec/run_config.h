@@ -92,6 +92,8 @@ struct RunConfig {
     std::int64_t log_every = 10;
     std::int64_t eval_every = 0;
     std::int64_t sample_every = 0;
+    std::string sample_prompt;
+    std::int64_t sample_tokens = 200;
     std::int64_t trace_steps = 0;
   } metrics;
   struct Comm {

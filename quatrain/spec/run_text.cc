@@ -62,7 +62,9 @@ void model_help(std::string& out) {
     std::string help(key.help);
     if (!key.aliases.empty()) help += fmt::format("; also {}", key.aliases);
     if (!key.families.empty()) help += fmt::format(" [{}]", key.families);
-    out += help_line(key.name, model_type_name(key.type), key.fallback, help);
+    const bool fits = key.fallback.size() <= 14;
+    if (!fits) help += fmt::format("; default: {}", key.fallback);
+    out += help_line(key.name, model_type_name(key.type), fits ? key.fallback : "", help);
   }
 }
 

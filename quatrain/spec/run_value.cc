@@ -122,8 +122,8 @@ struct Describe {
   std::string_view operator()(const std::int64_t*) const { return "integer"; }
   std::string_view operator()(const std::uint64_t*) const { return "integer"; }
   std::string_view operator()(const double*) const { return "number"; }
-  std::string_view operator()(const Dtype*) const { return "float32 | bfloat16 | float64"; }
-  std::string_view operator()(const Recompute*) const { return "none | selective | full"; }
+  std::string_view operator()(const Dtype*) const { return "string"; }
+  std::string_view operator()(const Recompute*) const { return "string"; }
   std::string_view operator()(const std::vector<std::string>*) const { return "list of strings"; }
   std::string_view operator()(const std::vector<std::int64_t>*) const { return "list of integers"; }
   std::string_view operator()(const std::vector<DataPath>*) const { return "list of data"; }
