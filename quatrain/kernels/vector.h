@@ -44,7 +44,7 @@ inline constexpr std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
 
 template <typename T>
 inline Vec<T> splat(T x) {
-  return Vec<T>{} + x;
+  return x - Vec<T>{};  // a plain broadcast: x - 0 is x, also for x = -0
 }
 template <typename T>
 inline Vec<T> load(const T* p) {
