@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thing one pipeline rank does, and its text form: that of torch.distributed.pipelining
-// (<stage><kind>[<microbatch>]: "2F0", "1I3", "0SEND_F2", "3UNSHARD"), so schedules can be exchanged
-// with it as CSV. ZeRO units are named after a dot: "0UNSHARD.4".
+// (<stage><kind>[<microbatch>]: "2F0", "1I3", "0SEND_F2", "3UNSHARD"), so schedules can be
+// exchanged with it as CSV. ZeRO units are named after a dot: "0UNSHARD.4".
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,9 +12,20 @@
 namespace quatrain {
 
 enum class ActionKind : std::uint8_t {
-  kForward, kBackwardInput, kBackwardWeight, kBackward,  // F I W B (B: both halves, fused)
-  kSendForward, kRecvForward, kSendBackward, kRecvBackward,
-  kUnshard, kReshard, kReduceGrad, kReduceTied, kNormPart, kOptimizerStep
+  kForward,
+  kBackwardInput,
+  kBackwardWeight,
+  kBackward,  // F I W B (B: both halves, fused)
+  kSendForward,
+  kRecvForward,
+  kSendBackward,
+  kRecvBackward,
+  kUnshard,
+  kReshard,
+  kReduceGrad,
+  kReduceTied,
+  kNormPart,
+  kOptimizerStep
 };
 
 struct Action {

@@ -35,7 +35,7 @@ Schedule make_schedule(std::string_view name, const ScheduleRequest& request);
 std::vector<std::string_view> schedule_names();
 
 // Passes.
-Schedule split_backward(const Schedule& schedule);     // every B becomes I then W
+Schedule split_backward(const Schedule& schedule);       // every B becomes I then W
 Schedule with_optimizer_step(const Schedule& schedule);  // appends <stage>OPTIMIZER_STEP a stage
 
 // All broken rules: missing or repeated action, backward before forward, weight half before input
