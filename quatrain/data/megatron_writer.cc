@@ -81,7 +81,8 @@ MegatronWriter::MegatronWriter(const fs::path& prefix, std::int64_t vocab)
   CHECK(vocab > 0, "vocabulary of {}", vocab);
   impl_->bin = fs::path(prefix) += ".bin";
   impl_->idx = fs::path(prefix) += ".idx";
-  impl_->temporary = fs::path(impl_->bin) += fmt::format(".tmp-{}-{}", ::getpid(), fmt::ptr(impl_.get()));
+  impl_->temporary = fs::path(impl_->bin) +=
+      fmt::format(".tmp-{}-{}", ::getpid(), fmt::ptr(impl_.get()));
   impl_->vocab = vocab;
   impl_->type = vocab < kSmallVocab ? TokenType::kU16 : TokenType::kI32;
   if (prefix.has_parent_path()) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains small byte-level BPE vocabularies with the `tokenizers` package and writes what it makes of
-tricky text: make_bpe_cases.py FOLDER. One folder a variant, with tokenizer.json and cases.json:
+"""Trains small byte-level BPE vocabularies with the `tokenizers` package and writes what it makes
+of tricky text: make_bpe_cases.py FOLDER. One folder a variant, with tokenizer.json and cases.json:
 [{"text": ..., "ids": [...]}, ...]."""
 import json
 import pathlib
@@ -25,7 +25,7 @@ MARKS = [0x300, 0x301, 0x308, 0x327, 0x323, 0x93C, 0x94D, 0x200D, 0xFE0F, 0x1161
 SPACES = [" ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", " \n", "\n ", "\u00a0", "\u3000", "\u2028",
           "\x0b", "\x0c", "\x85", "\u180e", "\u200b", " \t ", "\r", "\x1c"]
 PIECES = ["'s", "'T", "'re", "'VE", "'ll", "don't", "I'M", "'\u017f", "2024", "3.14159", "1234567",
-          "x\u00b2", "...", "?!", "--", "<|endoftext|>", "<tool>", "<tool><tool>", "http://a.b/c?d=e",
+          "x\u00b2", "...", "?!", "--", "<|endoftext|>", "<tool>", "<tool><tool>", "http://a.b/c",
           "\U0001F468\u200d\U0001F469\u200d\U0001F467", "\U0001F1EB\U0001F1F7", "e\u0301", "\u00c5",
           "\u212b", "A\u030a", "\u1100\u1161\u11a8", "\u0344", "\u0958", "\ufb1d", "\u2126",
           "\x00", "\x01\x02", "\x7f", "\ufeff", "\ufffd", "\U000e0001", "\U0010ffff"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes ../nfc_pairs.cc and ../nfc_tables.cc from Python's unicodedata: python3 make_nfc_tables.py."""
+"""Writes ../nfc_pairs.cc and ../nfc_tables.cc from Python's unicodedata."""
 import pathlib
 import unicodedata as u
 
