@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs one rank's row of a schedule. Knows no schedule by name: a new schedule needs no change here.
-// Owns the stash of every (stage, micro-batch), so peak memory is a property of the schedule.
+// Runs one rank's row of a schedule. Knows no schedule by name: a new schedule needs no change
+// here. Owns the stash of every (stage, micro-batch), so peak memory is a property of the schedule.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -25,11 +25,11 @@ struct TraceEvent {
 
 struct StepReport {
   std::int64_t step = 0;
-  double loss = 0.0;         // mean over all trained tokens of the global batch
-  double grad_norm = 0.0;    // before clipping
-  double max_logit = 0.0;
+  double loss = 0.0;       // mean over all trained tokens of the global batch, without z-loss
+  double grad_norm = 0.0;  // before clipping
+  double max_logit = 0.0;  // max |logit| of the step
   std::int64_t trained_tokens = 0;
-  bool skipped = false;      // gradient not finite: no update
+  bool skipped = false;  // no update: the gradient is not finite, or no token is trained
   FlopCounter flops;
   std::vector<TraceEvent> trace;  // empty unless asked for
 };
@@ -48,7 +48,8 @@ class Executor {
   Executor(Model& model, Optimizer& optimizer, DataLoader& data, Communicator& world,
            const ExecutorOptions& options);
   ~Executor();
-  // One optimizer step. Throws BugError for an action that the row's state does not allow.
+  // One optimizer step. Gradients start at zero and stay until the next call. Throws BugError for
+  // an action that the row's state does not allow, and when the row leaves work undone.
   StepReport run(const Schedule& schedule, std::int64_t step, double lr_factor);
 
  private:
@@ -63,5 +64,7 @@ struct EvalReport {
   std::int64_t sequences = 0;
 };
 EvalReport evaluate(Model& model, DataLoader& data, Communicator& world);
+// The same over steps [0, num_steps) of any loader.
+EvalReport evaluate(Model& model, DataLoader& data, std::int64_t num_steps, Communicator& world);
 
 }  // namespace quatrain
