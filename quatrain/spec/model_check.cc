@@ -66,8 +66,7 @@ class Checker {
       add("num_key_value_heads",
           fmt::format("latent attention has as many key heads as query heads, {}", spec_.heads));
     }
-    const bool derived =
-        spec_.family == Family::kGpt2 || spec_.head_dim * spec_.heads < spec_.hidden;
+    const bool derived = spec_.head_dim == spec_.hidden / spec_.heads;
     if (!spec_.latent && derived && spec_.hidden % spec_.heads != 0) {
       add("num_attention_heads",
           fmt::format("{} heads do not divide hidden_size = {}", spec_.heads, spec_.hidden),

@@ -51,23 +51,25 @@ class Reader {
   Problems& problems_;
 };
 
-void read_family(Reader& in, ModelSpec& spec) {
+// Whether the family is known.
+bool read_family(Reader& in, ModelSpec& spec) {
   if (!in.has("model_type")) {
     in.problem("model_type", "model_type is missing",
                "give `name` (a catalogue entry), `hf` (a folder), or model_type and its keys; "
                "types: " +
                    join(family_names(), " "));
-    return;
+    return false;
   }
   const auto text = in.get<std::string>("model_type", "");
   if (const auto family = family_from_name(text)) {
     spec.family = *family;
-    return;
+    return true;
   }
   const auto near = nearest(text, family_names(), 1);
   in.problem("model_type", fmt::format("model_type \"{}\" is not supported", text),
              fmt::format("{}types: {}", near.empty() ? "" : "did you mean \"" + near[0] + "\"? ",
                          join(family_names(), " ")));
+  return false;
 }
 
 std::int64_t default_positions(Family family) {
@@ -172,6 +174,7 @@ void read_window(Reader& in, ModelSpec& spec) {
     const std::int64_t first = in.integer("max_window_layers", 28);
     for (std::int64_t i = 0; i < spec.layers; ++i) spec.window_layers.push_back(i >= first);
   }
+  if (std::ssize(spec.window_layers) != spec.layers) return;  // check() says so
   bool all = true;
   bool any = false;
   for (bool windowed : spec.window_layers) {
@@ -262,8 +265,7 @@ void refuse_other_models(Reader& in) {
 ModelSpec model_from_keys(const Json& keys, const Locate& where, Problems& problems) {
   Reader in(keys, where, problems);
   ModelSpec spec;
-  read_family(in, spec);
-  if (!in.has("model_type")) return spec;
+  if (!read_family(in, spec)) return spec;
   read_shape(in, spec);
   read_biases(in, spec);
   read_activation(in, spec);
