@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files: whole reads, atomic whole writes, memory maps. Errors are StorageError with path and reason.
+// Files: whole reads, atomic whole writes, memory maps. Errors are StorageError with path and
+// reason.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -47,10 +47,11 @@ class Communicator {
   virtual std::string_view backend() const = 0;  // "self", "thread", "mpi", "nccl"
   virtual std::string_view name() const = 0;     // "world", "dp", "control", ...
 
-  virtual Work all_reduce(at::Tensor x, ReduceOp op) = 0;              // in place, any shape
-  virtual Work all_gather(at::Tensor out, const at::Tensor& in) = 0;   // [size * n, ...] <- [n, ...]
-  virtual Work reduce_scatter(at::Tensor out, const at::Tensor& in,    // [n, ...] <- [size * n, ...]
-                              ReduceOp op) = 0;
+  virtual Work all_reduce(at::Tensor x, ReduceOp op) = 0;  // in place, any shape
+  // [size * n, ...] <- [n, ...]
+  virtual Work all_gather(at::Tensor out, const at::Tensor& in) = 0;
+  // [n, ...] <- [size * n, ...]
+  virtual Work reduce_scatter(at::Tensor out, const at::Tensor& in, ReduceOp op) = 0;
   virtual Work all_to_all(at::Tensor out, const at::Tensor& in,
                           std::span<const std::int64_t> out_rows,
                           std::span<const std::int64_t> in_rows) = 0;  // rows per peer, may be 0
