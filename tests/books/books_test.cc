@@ -97,6 +97,15 @@ TEST_F(BooksTest, CountedFlopsEqualTheWalk) {
   }
 }
 
+// However a step is cut into micro-batches, it does the model's FLOPs: kv 2 of q 4, ffn != 4 D.
+TEST_F(BooksTest, case_145_AccumulationDoesNotChangeTheFlops) {
+  for (const std::int64_t size : {4, 2, 1}) {
+    Job job({.spec = tiny_llama(), .data = {.microbatch_size = size}});
+    const double counted = static_cast<double>(job.step().flops.total());
+    EXPECT_EQ(counted, model_flops(tiny_llama(), 4, 9).value);
+  }
+}
+
 Rows rows_of(const Stash& stash) {
   Rows rows;
   for (const Saved& saved : stash.saved()) {
