@@ -4,30 +4,30 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "quatrain/mesh/mesh.h"
 #include "quatrain/nn/layer.h"
 #include "quatrain/spec/model_spec.h"
+#include "quatrain/spec/plan.h"
 
 namespace quatrain {
-
-enum class Recompute : std::uint8_t;  // spec/plan.h
 
 struct BuildOptions {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
-  Recompute recompute{};
-  std::vector<std::string> trainable;       // glob patterns; empty: all
-  std::int64_t head_chunk_tokens = 512;     // positions whose logits exist at once
-  std::int64_t max_positions = 0;           // of the rotary table; 0: the spec's
+  Recompute recompute = Recompute::kNone;
+  std::vector<std::string> trainable{};    // glob patterns; empty: all
+  std::int64_t head_chunk_tokens = 512;  // positions whose logits exist at once
+  std::int64_t max_positions = 0;        // of the rotary table; 0: the spec's
 };
 
 // One contiguous slice of the model: layers [0, layers + 2) in all, 0 the embedding, the last the
 // head. Owns units and layers; a tied head borrows the embedding's table.
 class Model {
  public:
+  // Throws ConfigError for a model that cannot be built or a pattern that matches no parameter.
   Model(const ModelSpec& spec, const BuildOptions& options);
   Model(Model&&) noexcept;
   ~Model();
@@ -46,10 +46,11 @@ class Model {
   std::vector<std::unique_ptr<Layer>> layers_;
 };
 
-// Runs the layers in order; returns the last one's result. For tests, evaluation and decoding.
+// Runs the layers in order, one stash a layer; returns the last one's result. For tests, evaluation
+// and decoding. FLOPs are counted as the forward's.
 at::Tensor forward_all(Model& model, const at::Tensor& tokens_BT, const Pass& pass,
                        std::vector<Stash>& stashes);
-// Fused backward of what forward_all kept (+= into pass.grads).
+// Fused backward of what forward_all kept (+= into pass.grads): the halves of each layer in turn.
 void backward_all(Model& model, const Pass& pass, std::vector<Stash>& stashes);
 
 }  // namespace quatrain

@@ -10,15 +10,10 @@
 #include "quatrain/nn/dropout.h"
 #include "quatrain/nn/layer.h"
 #include "quatrain/nn/linear.h"
+#include "quatrain/nn/rotary.h"
 #include "quatrain/spec/model_spec.h"
 
 namespace quatrain {
-
-// Of the rotary embedding, shared by all layers; undefined where positions are learned.
-struct RotaryTables {
-  at::Tensor cos;  // [positions, d / 2], wide
-  at::Tensor sin;
-};
 
 struct AttentionParams {
   ParamRange qkv, qkv_bias;

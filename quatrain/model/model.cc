@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model as a value: units, layers, and the plain walks over them.
+#include "quatrain/model/model.h"
+
+#include <algorithm>
+
+#include "quatrain/model/build.h"
+#include "quatrain/nn/check.h"
+#include "quatrain/nn/layer_row.h"
+
+namespace quatrain {
+
+Model::Model(const ModelSpec& spec, const BuildOptions& options)
+    : spec_(spec),
+      units_(build_units(spec, options)),
+      layers_(build_layers(spec, options, units_)) {}
+Model::Model(Model&&) noexcept = default;
+Model::~Model() = default;
+
+Param& Model::param(std::string_view name) const {
+  for (const auto& unit : units_) {
+    const auto params = unit->params();
+    const auto found = std::find_if(params.begin(), params.end(),
+                                    [&](const Param& p) { return p.info.name == name; });
+    if (found != params.end()) return *found;
+  }
+  fail_check(__FILE__, __LINE__, "found", fmt::format("the model has no parameter \"{}\"", name));
+}
+
+void Model::allocate(bool with_grads) {
+  for (const auto& unit : units_) unit->allocate(with_grads);
+}
+
+void Model::initialise(std::uint64_t seed) {
+  for (const auto& unit : units_) quatrain::initialise(*unit, seed);
+}
+
+at::Tensor forward_all(Model& model, const at::Tensor& tokens_BT, const Pass& pass,
+                       std::vector<Stash>& stashes) {
+  return forward_row(model.layers(), tokens_BT, pass, stashes);
+}
+
+void backward_all(Model& model, const Pass& pass, std::vector<Stash>& stashes) {
+  backward_row(model.layers(), {}, pass, stashes);
+}
+
+}  // namespace quatrain
