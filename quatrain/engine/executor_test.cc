@@ -42,15 +42,17 @@ void expect_close(Job& a, Job& b, double tolerance) {
 
 TEST_F(ExecutorTest, LossFalls) {
   for (const ModelSpec& spec : tiny_models()) {
-    Job job({.spec = spec,
-             .build = {.dtype = at::kFloat},
-             .data = {.same_every_step = true},
-             .optimizer = {.name = "adamw", .lr = 0.01}});
-    const double first = job.step(1).loss;
-    EXPECT_NEAR(first, std::log(61.0), 0.8) << spec.name;
-    double last = first;
-    for (std::int64_t step = 2; step <= 40; ++step) last = job.step(step).loss;
-    EXPECT_LT(last, 0.3 * first) << spec.name;
+    for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+      Job job({.spec = spec,
+               .build = {.dtype = dtype},
+               .data = {.same_every_step = true},
+               .optimizer = {.name = "adamw", .lr = 0.01}});
+      const double first = job.step(1).loss;
+      EXPECT_NEAR(first, std::log(61.0), 0.8) << spec.name;
+      double last = first;
+      for (std::int64_t step = 2; step <= 40; ++step) last = job.step(step).loss;
+      EXPECT_LT(last, 0.3 * first) << spec.name;
+    }
   }
 }
 
