@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which parameters each tensor of a Hugging Face file is made of.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "quatrain/model/model.h"
+
+namespace quatrain {
+
+// Parameters that lie in one file tensor, in the order of their rows.
+using HubParts = std::vector<Param*>;
+// In the order of the model, the token embedding first.
+using HubSources = std::vector<std::pair<std::string, HubParts>>;
+HubSources hub_sources(const Model& model);
+
+// The file tensor's shape: rows of all parts, [in, out] when transposed.
+std::vector<std::int64_t> file_shape(const HubParts& parts);
+
+}  // namespace quatrain
