@@ -55,6 +55,6 @@ def sources(root, folders, suffixes=('.h', '.cc')):
 
 
 def is_test(path):
-    """Tests and what only tests include: *_test.cc, testing.h, *_test_support.h, tests/."""
+    """Tests and what only tests include: x_test.cc, testing.h, x_test_support.h, testing/."""
     words = path.stem.split('_')
-    return 'test' in words or words[-1] == 'testing' or 'tests' in path.parts
+    return 'test' in words or words[-1] == 'testing' or bool({'tests', 'testing'} & set(path.parts))
