@@ -107,8 +107,8 @@ def build(model, config, dtype):
 
 
 def randomise(model, generator):
-    """Weights that keep the variance of activations: no part of the model is near its linear regime,
-    and no softmax saturates (where float32 loses more digits than the tolerance)."""
+    """Weights that keep the variance of activations: no part of the model is near its linear
+    regime, and no softmax saturates (where float32 loses more digits than the tolerance)."""
     for parameter in model.parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         if parameter.dim() == 1:
