@@ -37,8 +37,8 @@ Bytes stash_bytes(const RunConfig& config) {
 
 int dry_run(const RunConfig& config, Console& console) {
   const auto tokenizer = tokenizer_of(config);
-  open_sources(config.data.train, config, tokenizer.get());
-  open_sources(config.data.validation, config, tokenizer.get());
+  sources_of(config.data.train, config, tokenizer.get());
+  sources_of(config.data.validation, config, tokenizer.get());
 
   const Plan plan = make_plan(config);
   const Mesh mesh(plan.degrees, plan.axis_order, 0);
@@ -46,7 +46,8 @@ int dry_run(const RunConfig& config, Console& console) {
                                        config.optimizer.momentum, config.training.trainable);
   const Bytes activations = stash_bytes(config);
   const Flops flops =
-      model_flops(config.model, config.training.global_batch, config.training.seq_len);
+      model_flops(config.model, config.training.global_batch, config.training.seq_len,
+                  config.training.trainable);
   const auto human = [](Bytes b) { return human_bytes(b.value); };
 
   console.line(fmt::format("model     {}  {} parameters", config.model.name,

@@ -49,7 +49,7 @@ int eval(const Options& options) {
   MemoryOwner memory;
   const RankThread prologue({.threads = threads_of(config), .memory = &memory});
   const auto tokenizer = tokenizer_of(config);
-  const auto data = make_eval_loader(open_sources(config.data.validation, config, tokenizer.get()),
+  const auto data = make_eval_loader(sources_of(config.data.validation, config, tokenizer.get()),
                                      loader_options(config, tokenizer.get()));
   Model model(config.model, build_options(config));
   model.allocate(false);

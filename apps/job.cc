@@ -5,13 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <thread>
 #include <utility>
 
 #include "quatrain/base/error.h"
-#include "quatrain/data/token_file.h"
-#include "quatrain/data/tokenize.h"
 
 namespace quatrain::apps {
 namespace fs = std::filesystem;
@@ -36,52 +33,15 @@ std::unique_ptr<Tokenizer> tokenizer_of(const RunConfig& config) {
   return tokenizer;
 }
 
-namespace {
-
-TokenFormat token_format(const std::string& name) {
-  if (name == "megatron") return TokenFormat::kMegatron;
-  if (name == "llmc") return TokenFormat::kLlmc;
-  if (name == "nanogpt") return TokenFormat::kNanoGpt;
-  return TokenFormat::kAuto;
-}
-
-bool is_text(const fs::path& path, const std::string& format) {
-  static constexpr std::array kEndings = {".txt", ".text", ".md", ".jsonl", ".ndjson", ".json"};
-  if (format != "auto") return format == "text";
-  return fs::is_directory(path) ||
-         std::any_of(kEndings.begin(), kEndings.end(),
-                     [&](const char* ending) { return path.extension() == ending; });
-}
-
-std::unique_ptr<TokenFile> open_source(const std::string& path, const RunConfig& config,
-                                       const Tokenizer* tokenizer) {
-  if (!is_text(path, config.data.format)) {
-    return open_token_file(path, token_format(config.data.format));
-  }
-  if (tokenizer == nullptr) {
-    throw ConfigError(fmt::format(
-        "data: {} is text and needs data.tokenizer: \"bytes\", a sentencepiece .model, or a "
-        "tokenizer.json",
-        path));
-  }
-  TokenizeOptions options;
-  options.append_eod = tokenizer->eod_id().has_value();
+std::vector<DataSource> sources_of(const std::vector<DataPath>& paths, const RunConfig& config,
+                                   const Tokenizer* tokenizer) {
+  OpenOptions options;
+  options.format = config.data.format;
+  options.tokenizer = tokenizer;
+  options.cache = fs::path(config.run.folder).parent_path() / ".tokens";
+  options.model_vocab = config.model.vocab;
   options.threads = threads_of(config);
-  const fs::path cache = fs::path(config.run.folder).parent_path() / ".tokens";
-  return open_text({path}, *tokenizer, cache, options);
-}
-
-}  // namespace
-
-std::vector<DataSource> open_sources(const std::vector<DataPath>& paths, const RunConfig& config,
-                                     const Tokenizer* tokenizer) {
-  std::vector<DataSource> sources;
-  for (const DataPath& path : paths) {
-    std::unique_ptr<TokenFile> file = open_source(path.path, config, tokenizer);
-    check_ids(*file, config.model.vocab);
-    sources.push_back({std::move(file), path.weight});
-  }
-  return sources;
+  return open_sources(paths, options);
 }
 
 LoaderOptions loader_options(const RunConfig& config, const Tokenizer* tokenizer) {

@@ -24,8 +24,8 @@ std::unique_ptr<Tokenizer> tokenizer_of(const RunConfig& config);
 
 // Opens every file; text is tokenized into a cache beside the run folders first. Checks every id
 // against the vocabulary.
-std::vector<DataSource> open_sources(const std::vector<DataPath>& paths, const RunConfig& config,
-                                     const Tokenizer* tokenizer);
+std::vector<DataSource> sources_of(const std::vector<DataPath>& paths, const RunConfig& config,
+                                   const Tokenizer* tokenizer);
 
 LoaderOptions loader_options(const RunConfig& config, const Tokenizer* tokenizer);
 BuildOptions build_options(const RunConfig& config);

@@ -9,6 +9,7 @@
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/dry_run.h"
+#include "apps/job.h"
 #include "apps/trainer.h"
 #include "quatrain/spec/run_config.h"
 

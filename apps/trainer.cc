@@ -62,7 +62,7 @@ struct Trainer::State {
         console(out),
         prologue({.threads = threads_of(config), .memory = &memory}),
         tokenizer(tokenizer_of(config)),
-        training(make_train_loader(open_sources(config.data.train, config, tokenizer.get()),
+        training(make_train_loader(sources_of(config.data.train, config, tokenizer.get()),
                                    loader_options(config, tokenizer.get()))),
         world(make_self_communicator()),
         model(make_model(config)),
@@ -71,7 +71,7 @@ struct Trainer::State {
         schedule(schedule_of(config)),
         lr_schedule(lr_schedule_of(config)) {
     if (!config.data.validation.empty()) {
-      validation = make_eval_loader(open_sources(config.data.validation, config, tokenizer.get()),
+      validation = make_eval_loader(sources_of(config.data.validation, config, tokenizer.get()),
                                     loader_options(config, tokenizer.get()));
     }
     optimizer->allocate();
@@ -115,7 +115,8 @@ StepMetrics Trainer::State::step(std::int64_t number) {
   metrics.tokens_seen = number * metrics.step_tokens;
   metrics.peak = memory.peak();
   metrics.model_flops =
-      model_flops(config.model, config.training.global_batch, config.training.seq_len).value;
+      model_flops(config.model, config.training.global_batch, config.training.seq_len,
+                  config.training.trainable).value;
   total_seconds += metrics.seconds;
   if (number == 1) first_loss = metrics.report.loss;
   return metrics;
