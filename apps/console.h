@@ -11,9 +11,9 @@ class Console {
  public:
   explicit Console(bool json = false) : json_(json) {}
   bool json() const { return json_; }
-  void line(const std::string& text);                      // a result line
-  void progress(const std::string& text);                  // overwritten by the next; terminals only
-  void document(const nlohmann::ordered_json& document);   // only with --json
+  void line(const std::string& text);                     // a result line
+  void progress(const std::string& text);                 // overwritten by the next; terminals only
+  void document(const nlohmann::ordered_json& document);  // only with --json
   bool on_terminal() const;
 
  private:

@@ -21,9 +21,7 @@ namespace quatrain::apps {
 namespace fs = std::filesystem;
 namespace {
 
-int default_threads() {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
+int default_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 struct TokenizeArguments {
   std::vector<std::string> inputs;
@@ -48,11 +46,11 @@ int tokenize_command(const TokenizeArguments& arguments) {
   };
   const std::vector<fs::path> inputs(arguments.inputs.begin(), arguments.inputs.end());
   const TokenizeCounts counts = tokenize(inputs, *tokenizer, arguments.out, options);
-  console.line(fmt::format("{} documents, {} tokens -> {}.bin  (skipped: {} empty, {} without the "
-                           "key, {} null)",
-                           with_commas(counts.documents), with_commas(counts.tokens),
-                           arguments.out, counts.skipped_empty, counts.skipped_missing,
-                           counts.skipped_null));
+  console.line(
+      fmt::format("{} documents, {} tokens -> {}.bin  (skipped: {} empty, {} without the "
+                  "key, {} null)",
+                  with_commas(counts.documents), with_commas(counts.tokens), arguments.out,
+                  counts.skipped_empty, counts.skipped_missing, counts.skipped_null));
   nlohmann::ordered_json document;
   document["documents"] = counts.documents;
   document["tokens"] = counts.tokens;
@@ -87,12 +85,11 @@ int inspect_file(const InspectOptions& options) {
   Console console(options.json);
   const auto file = open_token_file(options.file, TokenFormat::kAuto);
   const TokenFileFacts facts = inspect(*file, options.eod_id);
-  console.line(fmt::format("{}  {}  {} tokens  {} documents  largest id {}{}", facts.format,
-                           facts.dtype, with_commas(facts.tokens), with_commas(facts.documents),
-                           facts.max_id,
-                           options.eod_id < 0
-                               ? std::string()
-                               : fmt::format("  {} end-of-document ids", facts.eod_count)));
+  console.line(
+      fmt::format("{}  {}  {} tokens  {} documents  largest id {}{}", facts.format, facts.dtype,
+                  with_commas(facts.tokens), with_commas(facts.documents), facts.max_id,
+                  options.eod_id < 0 ? std::string()
+                                     : fmt::format("  {} end-of-document ids", facts.eod_count)));
   if (options.eod_id >= 0 && facts.eod_count == 0) {
     console.line(fmt::format(
         "warning: id {} (end of document) does not occur: documents run into each other; tokenize "
@@ -113,11 +110,13 @@ int inspect_file(const InspectOptions& options) {
 }  // namespace
 
 Registered add_data_tokenize(CLI::App& data) {
-  CLI::App* parser = data.add_subcommand("tokenize", "Text, JSONL or folders in, .idx and .bin out");
+  CLI::App* parser =
+      data.add_subcommand("tokenize", "Text, JSONL or folders in, .idx and .bin out");
   auto options = std::make_shared<TokenizeArguments>();
   parser->add_option("inputs", options->inputs, "text files, .jsonl files or folders")->required();
-  parser->add_option("--tokenizer", options->tokenizer,
-                     "bytes, a sentencepiece .model, a tokenizer.json, or a folder of these")
+  parser
+      ->add_option("--tokenizer", options->tokenizer,
+                   "bytes, a sentencepiece .model, a tokenizer.json, or a folder of these")
       ->required();
   parser->add_option("--out", options->out, "prefix of the .idx and .bin files")->required();
   parser->add_option("--text-key", options->text_key, "key of the text in JSONL")

@@ -45,9 +45,8 @@ int dry_run(const RunConfig& config, Console& console) {
   const StateBytes state = state_bytes(config.model, plan, config.optimizer.name,
                                        config.optimizer.momentum, config.training.trainable);
   const Bytes activations = stash_bytes(config);
-  const Flops flops =
-      model_flops(config.model, config.training.global_batch, config.training.seq_len,
-                  config.training.trainable);
+  const Flops flops = model_flops(config.model, config.training.global_batch,
+                                  config.training.seq_len, config.training.trainable);
   const auto human = [](Bytes b) { return human_bytes(b.value); };
 
   console.line(fmt::format("model     {}  {} parameters", config.model.name,
@@ -56,9 +55,9 @@ int dry_run(const RunConfig& config, Console& console) {
   console.line(fmt::format("plan      {}  {}, {} micro-batches of {} x {} tokens", hash(plan),
                            plan.schedule, plan.num_microbatches, plan.microbatch_size,
                            plan.seq_len));
-  console.line(fmt::format(
-      "a rank    params {}, grads {}, optimizer {}, activations {}", human(state.params),
-      human(state.grads), human(state.optimizer), human(activations)));
+  console.line(fmt::format("a rank    params {}, grads {}, optimizer {}, activations {}",
+                           human(state.params), human(state.grads), human(state.optimizer),
+                           human(activations)));
   console.line(fmt::format("a step    {:.3g} FLOPs of matrix products", flops.value));
 
   nlohmann::ordered_json document;

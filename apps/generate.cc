@@ -64,12 +64,12 @@ Registered add_generate(CLI::App& app) {
   parser->add_option("--top-p", request.top_p, "only the likeliest that sum to p")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  parser->add_option("--seed", request.seed, "the same seed, the same text")
-      ->capture_default_str();
+  parser->add_option("--seed", request.seed, "the same seed, the same text")->capture_default_str();
   parser->add_option("--tokenizer", options->tokenizer, "default: the one in the folder");
   parser->add_option("--threads", options->threads)->check(CLI::Range(1, 1024));
   parser->add_flag("--json", options->json, "one JSON document on stdout");
-  parser->footer("Example:\n  quatrain generate --from runs/demo --prompt 'And God said' --tokens 80");
+  parser->footer(
+      "Example:\n  quatrain generate --from runs/demo --prompt 'And God said' --tokens 80");
   return {parser, [options] { return generate(*options); }};
 }
 

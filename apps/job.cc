@@ -67,9 +67,15 @@ BuildOptions build_options(const RunConfig& config) {
 
 OptimizerOptions optimizer_options(const RunConfig& config) {
   const auto& keys = config.optimizer;
-  return {.name = keys.name, .lr = keys.lr, .beta1 = keys.beta1, .beta2 = keys.beta2,
-          .eps = keys.eps, .weight_decay = keys.weight_decay, .momentum = keys.momentum,
-          .nesterov = keys.nesterov, .max_norm = keys.max_norm};
+  return {.name = keys.name,
+          .lr = keys.lr,
+          .beta1 = keys.beta1,
+          .beta2 = keys.beta2,
+          .eps = keys.eps,
+          .weight_decay = keys.weight_decay,
+          .momentum = keys.momentum,
+          .nesterov = keys.nesterov,
+          .max_norm = keys.max_norm};
 }
 
 LrSchedule lr_schedule_of(const RunConfig& config) {
@@ -88,10 +94,10 @@ LrSchedule lr_schedule_of(const RunConfig& config) {
 
 Schedule schedule_of(const RunConfig& config) {
   const Plan plan = make_plan(config);
-  return with_optimizer_step(make_schedule(
-      plan.schedule, {.num_ranks = config.parallel.pp,
-                      .num_microbatches = static_cast<int>(plan.num_microbatches),
-                      .chunks = plan.chunks}));
+  return with_optimizer_step(
+      make_schedule(plan.schedule, {.num_ranks = config.parallel.pp,
+                                    .num_microbatches = static_cast<int>(plan.num_microbatches),
+                                    .chunks = plan.chunks}));
 }
 
 int threads_of(const RunConfig& config) {

@@ -46,8 +46,8 @@ std::string console_line(const StepMetrics& m, std::int64_t steps, double eta_se
                                  m.report.step, steps, m.report.loss, m.report.grad_norm, m.lr,
                                  with_commas(static_cast<std::int64_t>(m.tokens_per_s())));
   if (const auto mfu = m.mfu()) text += fmt::format("  mfu {:.1f} %", 100.0 * *mfu);
-  text += fmt::format("  peak {}  eta {}", human_bytes(m.peak.total()),
-                      human_duration(eta_seconds));
+  text +=
+      fmt::format("  peak {}  eta {}", human_bytes(m.peak.total()), human_duration(eta_seconds));
   if (m.report.skipped) text += "  SKIPPED (gradient not finite)";
   return text;
 }

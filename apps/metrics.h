@@ -12,10 +12,10 @@ namespace quatrain::apps {
 
 struct StepMetrics {
   StepReport report;
-  std::int64_t tokens_seen = 0;   // trained and masked positions, all steps so far
-  std::int64_t step_tokens = 0;   // positions of this step
+  std::int64_t tokens_seen = 0;  // trained and masked positions, all steps so far
+  std::int64_t step_tokens = 0;  // positions of this step
   double lr = 0.0;
-  double seconds = 0.0;           // wall time of the step
+  double seconds = 0.0;  // wall time of the step
   MemoryUse peak;
   std::optional<double> peak_flops_per_s;  // of this machine, where known: MFU's divisor
   double model_flops = 0.0;                // of this step

@@ -48,8 +48,8 @@ RunFolder::~RunFolder() { log_to_file({}); }
 void RunFolder::add_metrics(const nlohmann::ordered_json& line) {
   metrics_ << line.dump() << '\n' << std::flush;
   if (!metrics_) {
-    throw StorageError(fmt::format("cannot write {}: is the disk full?",
-                                   (path_ / "metrics.jsonl").string()));
+    throw StorageError(
+        fmt::format("cannot write {}: is the disk full?", (path_ / "metrics.jsonl").string()));
   }
 }
 

@@ -13,7 +13,7 @@ struct TextRequest {
   std::string prompt;
   std::int64_t tokens = 200;
   double temperature = 0.8;
-  std::int64_t top_k = 0;   // 0: all
+  std::int64_t top_k = 0;  // 0: all
   double top_p = 1.0;
   std::uint64_t seed = 0;
 };

@@ -114,9 +114,9 @@ StepMetrics Trainer::State::step(std::int64_t number) {
   metrics.step_tokens = config.training.global_batch * config.training.seq_len;
   metrics.tokens_seen = number * metrics.step_tokens;
   metrics.peak = memory.peak();
-  metrics.model_flops =
-      model_flops(config.model, config.training.global_batch, config.training.seq_len,
-                  config.training.trainable).value;
+  metrics.model_flops = model_flops(config.model, config.training.global_batch,
+                                    config.training.seq_len, config.training.trainable)
+                            .value;
   total_seconds += metrics.seconds;
   if (number == 1) first_loss = metrics.report.loss;
   return metrics;
@@ -144,10 +144,10 @@ void Trainer::State::sample() {
 
 void Trainer::State::introduce() {
   const Plan plan = make_plan(config);
-  console.line(fmt::format(
-      "{}  {} parameters  plan {}  {} x {} tokens a step  {} threads", config.model.name,
-      with_commas(num_parameters(config.model)), hash(plan), config.training.global_batch,
-      config.training.seq_len, threads_of(config)));
+  console.line(fmt::format("{}  {} parameters  plan {}  {} x {} tokens a step  {} threads",
+                           config.model.name, with_commas(num_parameters(config.model)), hash(plan),
+                           config.training.global_batch, config.training.seq_len,
+                           threads_of(config)));
 }
 
 void Trainer::State::log_step(const StepMetrics& metrics, bool last) {
@@ -169,11 +169,10 @@ void Trainer::State::finish(const StepMetrics& metrics, int signal) {
     console.line(fmt::format("stopped by signal {} after step {}", signal, metrics.report.step));
   }
   const double tokens = static_cast<double>(metrics.tokens_seen);
-  console.line(fmt::format("loss {:.4f} -> {:.4f}  {} tokens in {}  {} tok/s  weights in {}",
-                           first_loss, metrics.report.loss, with_commas(metrics.tokens_seen),
-                           human_duration(total_seconds),
-                           with_commas(static_cast<std::int64_t>(tokens / total_seconds)),
-                           folder->weights().string()));
+  console.line(fmt::format(
+      "loss {:.4f} -> {:.4f}  {} tokens in {}  {} tok/s  weights in {}", first_loss,
+      metrics.report.loss, with_commas(metrics.tokens_seen), human_duration(total_seconds),
+      with_commas(static_cast<std::int64_t>(tokens / total_seconds)), folder->weights().string()));
   nlohmann::ordered_json document = to_json(metrics);
   document["first_loss"] = first_loss;
   if (validation_loss) document["validation_loss"] = *validation_loss;

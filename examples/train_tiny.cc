@@ -12,6 +12,7 @@
 #include "quatrain/data/tokenizer.h"
 #include "quatrain/engine/executor.h"
 #include "quatrain/engine/rank_thread.h"
+#include "quatrain/kernels/memory.h"
 #include "quatrain/model/model.h"
 #include "quatrain/optim/lr_schedule.h"
 #include "quatrain/optim/optimizer.h"

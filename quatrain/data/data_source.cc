@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "quatrain/base/error.h"
@@ -33,10 +35,18 @@ TokenFormat format_of(std::string_view name) {
       fmt::format("data.format = \"{}\" is none of auto, megatron, llmc, nanogpt, text", name));
 }
 
+bool is_text(const fs::path& path) {
+  constexpr std::array kEndings = {".txt", ".text", ".md", ".jsonl", ".ndjson", ".json"};
+  return std::find(kEndings.begin(), kEndings.end(), path.extension()) != kEndings.end();
+}
+
 std::unique_ptr<TokenFile> open_one(const DataPath& data, const OpenOptions& options) {
-  if (options.format != "text") return open_token_file(data.path, format_of(options.format));
+  if (options.format != "text" && !(options.format == "auto" && is_text(data.path))) {
+    return open_token_file(data.path, format_of(options.format));
+  }
   if (options.tokenizer == nullptr) {
-    throw ConfigError("data.format = \"text\" needs data.tokenizer: \"bytes\" or a path");
+    throw ConfigError(fmt::format("data: {} is text and needs data.tokenizer: \"bytes\" or a path",
+                                  data.path));
   }
   TokenizeOptions how;
   how.threads = options.threads;

@@ -19,7 +19,8 @@ struct DataSource {
 };
 
 struct OpenOptions {
-  std::string_view format = "auto";      // auto | megatron | llmc | nanogpt | text
+  // auto (by ending and magic) | megatron | llmc | nanogpt | text
+  std::string_view format = "auto";
   const Tokenizer* tokenizer = nullptr;  // needed for text
   std::filesystem::path cache = {};      // folder of tokenized text
   std::int64_t model_vocab = 0;          // every id is checked against it; 0: unchecked

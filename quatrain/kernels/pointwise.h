@@ -61,7 +61,7 @@ void rope_(at::Tensor& x_NHd, const at::Tensor& cos, const at::Tensor& sin,
 struct DropoutKey {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
-  std::int64_t site = 0;  // one number for each dropout of the model
+  std::int64_t site = 0;   // one number for each dropout of the model
   at::Tensor samples_N;    // int64: global sample id of each row
   at::Tensor positions_N;  // int64: global position of each row
   std::int64_t column_begin = 0;
@@ -94,11 +94,11 @@ double sum_squares(const at::Tensor& x);
 
 struct AdamWStep {
   double lr, beta1, beta2, eps, weight_decay;
-  std::int64_t step;       // 1 for the first
-  double grad_scale = 1.0; // clipping
+  std::int64_t step;        // 1 for the first
+  double grad_scale = 1.0;  // clipping
 };
-// One pass over flat, contiguous spans: master, m, v (wide) are updated; `value` (compute dtype; may
-// share master's storage) receives the rounded master. Decoupled decay (Loshchilov & Hutter,
+// One pass over flat, contiguous spans: master, m, v (wide) are updated; `value` (compute dtype;
+// may share master's storage) receives the rounded master. Decoupled decay (Loshchilov & Hutter,
 // arXiv:1711.05101), torch.optim.AdamW's order of operations.
 void adamw_(at::Tensor& value, at::Tensor& master, const at::Tensor& grad, at::Tensor& m,
             at::Tensor& v, const AdamWStep& step);
