@@ -6,6 +6,9 @@
 
 #include <cstdio>
 
+#include "quatrain/base/log.h"
+#include "quatrain/data/utf8.h"
+
 namespace quatrain::apps {
 namespace {
 
@@ -27,6 +30,7 @@ void Console::clear_progress() {
 void Console::line(const std::string& text) {
   clear_progress();
   write_to(json_ ? stderr : stdout, text + "\n");
+  log_quietly(text);
 }
 
 void Console::progress(const std::string& text) {
@@ -37,7 +41,24 @@ void Console::progress(const std::string& text) {
 }
 
 void Console::document(const nlohmann::ordered_json& document) {
-  if (json_) write_to(stdout, document.dump(2) + "\n");
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  if (json_) write_to(stdout, document.dump(2, ' ', false, kReplace) + "\n");
+}
+
+std::string printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const std::size_t bytes = utf8_char_bytes(text.substr(0, 4));
+    const auto front = static_cast<unsigned char>(text[0]);
+    const bool control = (front < 0x20 && front != '\n' && front != '\t') || front == 0x7F;
+    if (bytes == 0 || control) {
+      result += "\xEF\xBF\xBD";
+    } else {
+      result += text.substr(0, bytes);
+    }
+    text.remove_prefix(bytes == 0 ? 1 : bytes);
+  }
+  return result;
 }
 
 }  // namespace quatrain::apps

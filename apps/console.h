@@ -4,6 +4,7 @@
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 namespace quatrain::apps {
 
@@ -11,7 +12,7 @@ class Console {
  public:
   explicit Console(bool json = false) : json_(json) {}
   bool json() const { return json_; }
-  void line(const std::string& text);                     // a result line
+  void line(const std::string& text);                     // a result line; also in log.txt
   void progress(const std::string& text);                 // overwritten by the next; terminals only
   void document(const nlohmann::ordered_json& document);  // only with --json
   bool on_terminal() const;
@@ -21,5 +22,9 @@ class Console {
   bool json_;
   std::size_t progress_width_ = 0;
 };
+
+// What a model made, for a terminal: U+FFFD for bytes that are no UTF-8 and for control characters
+// other than newline and tab.
+std::string printable(std::string_view text);
 
 }  // namespace quatrain::apps

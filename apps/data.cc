@@ -69,8 +69,8 @@ struct TrainTokenizerOptions {
 
 int train_tokenizer(const TrainTokenizerOptions& options) {
   Console console;
-  const std::vector<fs::path> texts(options.inputs.begin(), options.inputs.end());
-  train_sentencepiece(texts, options.vocab, options.out, options.threads);
+  const std::vector<fs::path> inputs(options.inputs.begin(), options.inputs.end());
+  train_sentencepiece(text_files(inputs), options.vocab, options.out, options.threads);
   console.line(fmt::format("{} pieces -> {}", options.vocab, options.out));
   return 0;
 }

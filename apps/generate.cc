@@ -36,7 +36,7 @@ int generate(const Options& options) {
   model.allocate(false);
   load_weights(model, folder);
   const std::string text = generate_text(model, *tokenizer, options.request);
-  if (!options.json) console.line(text);
+  if (!options.json) console.line(printable(text));
   nlohmann::ordered_json document;
   document["prompt"] = options.request.prompt;
   document["text"] = text;

@@ -14,6 +14,13 @@ namespace quatrain::apps {
 namespace fs = std::filesystem;
 
 RunConfig load_config(const fs::path& file, const std::vector<std::string>& overrides) {
+  if (!fs::exists(file)) {
+    throw ConfigError(fmt::format("{}: no such file; give the TOML file of a run", file.string()));
+  }
+  if (fs::is_directory(file)) {
+    throw ConfigError(fmt::format("{} is a folder; give a TOML file, such as {}", file.string(),
+                                  (file / "config.toml").string()));
+  }
   RunConfigResult result = read_run_config(file, overrides);
   if (result.problems.empty()) result.problems = check(result.config);
   throw_if_any(result.problems);

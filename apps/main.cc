@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `quatrain` command: one subcommand a file; this is the only main().
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "apps/commands.h"
 #include "apps/guard.h"
+#include "quatrain/base/text.h"
 #include "quatrain/kernels/memory.h"
 
 namespace {
@@ -17,6 +19,25 @@ using quatrain::apps::Registered;
 int parse_error(const CLI::App& app, const CLI::ParseError& error) {
   const int code = app.exit(error);
   return code == 0 ? 0 : quatrain::apps::kUsage;
+}
+
+// What the first word that names no command should have been; empty when all is well. CLI11 would
+// say only that a subcommand is required.
+std::string unknown_command(const CLI::App& root, int argc, char** argv) {
+  const CLI::App* app = &root;
+  for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
+    std::vector<std::string> names;
+    for (const CLI::App* sub : app->get_subcommands({})) names.push_back(sub->get_name());
+    if (names.empty()) return "";
+    if (std::find(names.begin(), names.end(), argv[i]) == names.end()) {
+      const std::vector<std::string> likely = quatrain::nearest(argv[i], names, 1);
+      return "unknown command " + std::string(argv[i]) + "; " +
+             (likely.empty() ? "" : "did you mean " + likely[0] + "? ") +
+             "commands: " + quatrain::join(names, ", ");
+    }
+    app = app->get_subcommand(argv[i]);
+  }
+  return "";
 }
 
 }  // namespace
@@ -35,6 +56,10 @@ int main(int argc, char** argv) {
                                             quatrain::apps::add_data_tokenize(*data),
                                             quatrain::apps::add_data_train_tokenizer(*data),
                                             quatrain::apps::add_data_inspect(*data)};
+  if (const std::string wrong = unknown_command(app, argc, argv); !wrong.empty()) {
+    std::fprintf(stderr, "quatrain: %s\n", wrong.c_str());
+    return quatrain::apps::kUsage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// quatrain train: options, and the loop over steps that reads as prose.
-#include <chrono>
-#include <filesystem>
+// quatrain train: options, and what they choose between.
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "apps/dry_run.h"
 #include "apps/job.h"
 #include "apps/trainer.h"
+#include "quatrain/base/error.h"
 #include "quatrain/spec/run_config.h"
 
 namespace quatrain::apps {
@@ -32,6 +31,10 @@ int train(const Options& options) {
   }
   if (options.config.empty()) throw ConfigError("train: CONFIG is missing; quatrain train --help");
   const RunConfig config = load_config(options.config, options.overrides);
+  if (config.data.train.empty()) {
+    throw ConfigError(options.config +
+                      ": data.train is empty; give [data] train = [{ path = ... }]");
+  }
   if (options.dry_run) return dry_run(config, console);
   Trainer trainer(config, console);
   return trainer.run();
@@ -48,7 +51,11 @@ Registered add_train(CLI::App& app) {
                    "check everything, print layout and bytes a rank, stop");
   parser->add_flag("--json", options->json, "one JSON document on stdout, the rest on stderr");
   parser->add_flag("--help-config", options->help_config, "list every configuration key");
-  parser->footer("Example:\n  quatrain train configs/demo.toml training.steps=200 run.name=try");
+  parser->footer(
+      "SIGINT and SIGTERM end the run after the current step, with its weights written and exit "
+      "code\n"
+      "0; a second SIGINT ends it at once.\n\n"
+      "Example:\n  quatrain train configs/demo.toml training.steps=200 run.name=try");
   return {parser, [options] { return train(*options); }};
 }
 

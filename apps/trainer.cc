@@ -5,24 +5,24 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <optional>
 #include <utility>
 
-#include "apps/guard.h"
+#include "apps/dry_run.h"
 #include "apps/job.h"
 #include "apps/metrics.h"
 #include "apps/run_folder.h"
 #include "apps/signals.h"
 #include "apps/text.h"
-#include "quatrain/base/log.h"
 #include "quatrain/base/text.h"
 #include "quatrain/comm/self/self.h"
 #include "quatrain/cost/walk.h"
 #include "quatrain/engine/executor.h"
 #include "quatrain/engine/rank_thread.h"
 #include "quatrain/hub/hub.h"
+#include "quatrain/kernels/check.h"
 #include "quatrain/kernels/memory.h"
-#include "quatrain/spec/parameters.h"
 
 namespace quatrain::apps {
 namespace {
@@ -81,6 +81,7 @@ struct Trainer::State {
   std::optional<double> validate();
   void sample();
   void introduce();
+  void check_books() const;
   void log_step(const StepMetrics& metrics, bool last);
   void finish(const StepMetrics& metrics, int signal);
 
@@ -139,15 +140,26 @@ void Trainer::State::sample() {
   request.prompt = config.metrics.sample_prompt;
   request.tokens = config.metrics.sample_tokens;
   request.seed = config.run.seed;
-  console.line("--- sample\n" + generate_text(model, *tokenizer, request) + "\n---");
+  console.line("--- sample\n" + printable(generate_text(model, *tokenizer, request)) + "\n---");
 }
 
 void Trainer::State::introduce() {
-  const Plan plan = make_plan(config);
-  console.line(fmt::format("{}  {} parameters  plan {}  {} x {} tokens a step  {} threads",
-                           config.model.name, with_commas(num_parameters(config.model)), hash(plan),
-                           config.training.global_batch, config.training.seq_len,
-                           threads_of(config)));
+  print_layout(config, console);
+  console.line(fmt::format("a step    {} x {} tokens on {} threads", config.training.global_batch,
+                           config.training.seq_len, threads_of(config)));
+}
+
+// A rank that keeps more or less than its plan says would run out of memory, or train something
+// else, much later.
+void Trainer::State::check_books() const {
+  const StateBytes planned = state_bytes_of(config);
+  const MemoryUse live = memory.live();
+  for (const auto& [category, bytes] : {std::pair{MemoryCategory::kParams, planned.params},
+                                        std::pair{MemoryCategory::kGrads, planned.grads},
+                                        std::pair{MemoryCategory::kOptimizer, planned.optimizer}}) {
+    CHECK(live[category] == bytes.value, "{}: {} bytes planned, {} allocated", name(category),
+          bytes.value, live[category]);
+  }
 }
 
 void Trainer::State::log_step(const StepMetrics& metrics, bool last) {
@@ -186,6 +198,7 @@ Trainer::~Trainer() = default;
 
 int Trainer::run() {
   State& s = *state_;
+  s.check_books();
   s.folder.emplace(s.config);
   s.introduce();
   const StopSignals signals;
@@ -194,7 +207,7 @@ int Trainer::run() {
   const auto due = [](std::int64_t number, std::int64_t every) {
     return every > 0 && number % every == 0;
   };
-  for (std::int64_t number = 1; number <= steps && signals.received() == 0; ++number) {
+  for (std::int64_t number = 1; number <= steps; ++number) {
     metrics = s.step(number);
     const bool last = number == steps || signals.received() != 0;
     s.log_step(metrics, last);
@@ -203,7 +216,8 @@ int Trainer::run() {
       if (const auto loss = s.validate()) line["validation_loss"] = *loss;
     }
     s.folder->add_metrics(line);
-    if (due(number, s.config.metrics.sample_every) && !last) s.sample();
+    if (last) break;
+    if (due(number, s.config.metrics.sample_every)) s.sample();
   }
   s.finish(metrics, signals.received());
   if (signals.received() == 0) s.sample();

@@ -54,6 +54,14 @@ void log(LogLevel level, const std::string& text) {
   if (s.file) s.file->log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
 }
 
+void log_quietly(const std::string& text) {
+  LogState& s = state();
+  const std::lock_guard lock(s.mutex);
+  if (!s.file) return;
+  s.file->log(spdlog::level::info, spdlog::string_view_t(text.data(), text.size()));
+  s.file->flush();
+}
+
 void set_log_level(LogLevel level) {
   LogState& s = state();
   const std::lock_guard lock(s.mutex);

@@ -10,6 +10,8 @@ namespace quatrain {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 void log(LogLevel level, const std::string& text);
+// To the run's log.txt alone, when there is one: what the console has said already. Flushed.
+void log_quietly(const std::string& text);
 void set_log_level(LogLevel level);
 // Also writes to `path` (appended) from now on; an empty path stops that.
 void log_to_file(const std::filesystem::path& path);

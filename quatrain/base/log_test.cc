@@ -28,6 +28,7 @@ TEST(Log, GoesToStderrAndTheFile) {
   log_info("loss is {finite}");
   log(LogLevel::kDebug, "only in the file");
   log_warning("slow disk");
+  log_quietly("said elsewhere");
   flush_log();
   const std::string console = testing::internal::GetCapturedStderr();
   log_to_file({});
@@ -36,6 +37,7 @@ TEST(Log, GoesToStderrAndTheFile) {
   const std::string file = read_file(log_path());
   EXPECT_THAT(file, HasSubstr("debug only in the file\n"));
   EXPECT_THAT(file, HasSubstr("warning slow disk\n"));
+  EXPECT_THAT(file, HasSubstr("info said elsewhere\n"));
   EXPECT_THAT(file, Not(HasSubstr("after closing")));
   std::filesystem::remove(log_path());
 }

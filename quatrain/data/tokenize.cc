@@ -251,7 +251,7 @@ TokenizeCounts tokenize(const std::vector<fs::path>& inputs, const Tokenizer& to
   if (options.append_eod && !tokenizer.eod_id()) {
     throw ConfigError(fmt::format(
         "this {} tokenizer has no end-of-document token, so documents would run into each other: "
-        "name one as eos_token in tokenizer_config.json, or tokenize without appending it",
+        "name one as eos_token in tokenizer_config.json, or tokenize without one (--no-eod)",
         tokenizer.kind()));
   }
   const std::vector<fs::path> files = text_files(inputs);
