@@ -90,11 +90,8 @@ int inspect_file(const InspectOptions& options) {
                   with_commas(facts.tokens), with_commas(facts.documents), facts.max_id,
                   options.eod_id < 0 ? std::string()
                                      : fmt::format("  {} end-of-document ids", facts.eod_count)));
-  if (options.eod_id >= 0 && facts.eod_count == 0) {
-    console.line(fmt::format(
-        "warning: id {} (end of document) does not occur: documents run into each other; tokenize "
-        "with a tokenizer that has one",
-        options.eod_id));
+  for (const std::string& warning : inspect_warnings(facts, options.eod_id)) {
+    console.line("warning: " + warning);
   }
   nlohmann::ordered_json document;
   document["format"] = facts.format;

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad configurations and command lines: exit 2, every problem named with file and line, nothing
 written."""
-from support import CONFIG, CommandTest, main
+import resource
+
+from support import CONFIG, CommandTest, main, read_metrics
 
 
 def line_of(text, key):
@@ -61,6 +63,11 @@ class BadConfig(CommandTest):
         self.refuse("train", "tiny.toml", "training.stpes=3", code=2, says=["stpes", "steps"])
         self.refuse("train", "tiny.toml", "training.steps=many", code=2, says=["training.steps"])
         self.refuse("train", "tiny.toml", "steps", code=2, says=["steps", "="])
+
+    def test_json_leaves_stdout_empty(self):
+        done = self.refuse("train", "tiny.toml", "training.steps=0", "--json", code=2,
+                           says=["training.steps"])
+        self.assertEqual(done.stdout, "")
 
     def test_ranks_are_refused_with_what_would_do(self):
         for override in ("parallel.tp=2", "parallel.pp=2", "parallel.dp_shard=2", "parallel.cp=2"):
@@ -126,6 +133,25 @@ class Places(CommandTest):
         (self.folder / "a.txt").write_text("some text")
         self.refuse("data", "tokenize", "a.txt", "--tokenizer", "bytes", "--out", "plain/x",
                     code=74, says=["plain", "Not a directory"])
+
+    def test_full_disk(self):
+        # A limit on file sizes stands for it: the first fails at the configuration, the second at
+        # the weights, after all steps.
+        for limit, file in ((256, "config.toml"), (20_000, "model.safetensors")):
+            with self.subTest(file):
+                folder = f"runs/limit{limit}"
+
+                def small_files(limit=limit):
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+                done = self.start("train", "tiny.toml", f"run.folder={folder}",
+                                  preexec_fn=small_files, restore_signals=False)
+                self.assertEqual(done.returncode, 74, done.stderr)
+                self.assertIn(file, done.stderr)
+                left = [path.name for path in (self.folder / folder).rglob("*") if path.is_file()]
+                self.assertNotIn(file, left)  # whole or not at all
+                self.assertFalse([name for name in left if "tmp" in name], left)
+        self.assertEqual(len(read_metrics(self.folder / "runs/limit20000")), 6)
 
     def test_config_is_a_folder(self):
         (self.folder / "folder.toml").mkdir(exist_ok=True)

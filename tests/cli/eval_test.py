@@ -35,8 +35,8 @@ class Eval(CommandTest):
         for report in reports:
             self.assertEqual(report["sequences"], 7)
             self.assertEqual(report["tokens"], reports[0]["tokens"])
-            # Sums of float32 logits in other shapes: at most rounding apart.
-            self.assertLess(abs(report["loss"] - self.final) / self.final, 1e-6)
+            # Token losses are added in float64: seen, one unit in the last place.
+            self.assertLess(abs(report["loss"] - self.final) / self.final, 1e-12)
 
     def test_weights_by_name(self):
         shutil.copytree(self.folder / "runs/tiny/weights", self.folder / "hf")

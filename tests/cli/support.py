@@ -111,14 +111,11 @@ class CommandTest(unittest.TestCase):
 
     @classmethod
     def start(cls, *arguments, **options):
-        return subprocess.run(
-            [COMMAND, *map(str, arguments)],
-            cwd=cls.folder,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            **options,
-        )
+        done = subprocess.run([COMMAND, *map(str, arguments)], cwd=cls.folder, capture_output=True,
+                              timeout=120, **options)
+        # Not text=True, which would hide carriage returns; what is no UTF-8 fails here.
+        done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
+        return done
 
     def run_command(self, *arguments, code=0, **options):
         """Runs it and checks the exit code, and that no failure looks like a crash."""

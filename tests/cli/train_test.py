@@ -95,13 +95,14 @@ class RunFolder(CommandTest):
 
     def test_threads_differ_by_rounding_only(self):
         losses = {}
+        larger = ["model.hidden_size=128", "model.intermediate_size=512", "training.micro_batch=4"]
         for threads in (1, 2, 4):
-            self.run_command("train", "tiny.toml", f"run.threads={threads}",
+            self.run_command("train", "tiny.toml", f"run.threads={threads}", *larger,
                              f"run.folder=runs/threads{threads}")
             losses[threads] = column(self.folder / f"runs/threads{threads}", "loss")
         for threads in (2, 4):
             worst = max(abs(a - b) / abs(a) for a, b in zip(losses[1], losses[threads]))
-            self.assertLess(worst, 1e-6, f"{threads} threads against 1")
+            self.assertLess(worst, 1e-6, f"{threads} threads against 1")  # seen: 3.4e-8
 
     def test_second_run_keeps_the_first(self):
         self.run_command("train", "tiny.toml", "run.folder=runs/kept", "training.steps=2")
