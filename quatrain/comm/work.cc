@@ -31,12 +31,18 @@ Work& Work::operator=(Work&& other) noexcept {
 
 Work::~Work() { report_if_forgotten(state_.get()); }
 
-void Work::wait() {
-  if (!state_) return;
-  const std::unique_ptr<State> state = std::move(state_);
-  state->wait();
+void Work::wait() { (void)wait_until(kNever); }
+
+bool Work::wait_until(Deadline deadline) {
+  if (!state_) return true;
+  std::unique_ptr<State> state = std::move(state_);  // gone when the wait throws
+  const bool done = state->wait_until(deadline);
+  if (!done) state_ = std::move(state);
+  return done;
 }
 
 bool Work::done() const { return !state_ || state_->done(); }
+
+std::vector<int> Work::absent() const { return state_ ? state_->absent() : std::vector<int>(); }
 
 }  // namespace quatrain

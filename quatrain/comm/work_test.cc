@@ -17,13 +17,16 @@ static_assert(!std::is_copy_constructible_v<Work>);
 
 struct Counting : Work::State {
   explicit Counting(int& count) : waits(count) {}
-  void wait() override { ++waits; }
+  bool wait_until(Work::Deadline deadline) override {
+    ++waits;
+    return deadline == Work::kNever;
+  }
   bool done() const override { return false; }
   int& waits;
 };
 
 struct Failing : Work::State {
-  void wait() override { throw std::runtime_error("peer gone"); }
+  bool wait_until(Work::Deadline /*deadline*/) override { throw std::runtime_error("peer gone"); }
   bool done() const override { return false; }
 };
 
@@ -42,6 +45,16 @@ TEST(Work, WaitsOnce) {
   work.wait();
   EXPECT_TRUE(work.done());
   EXPECT_EQ(waits, 1);
+}
+
+TEST(Work, MayBeWaitedForAgainAfterADeadline) {
+  int waits = 0;
+  Work work(std::make_unique<Counting>(waits));
+  EXPECT_FALSE(work.wait_until(std::chrono::steady_clock::now()));
+  EXPECT_FALSE(work.done());
+  EXPECT_TRUE(work.wait_until(Work::kNever));
+  EXPECT_TRUE(work.done());
+  EXPECT_EQ(waits, 2);
 }
 
 TEST(Work, EmptyIsDone) {

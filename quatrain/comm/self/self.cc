@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <deque>
 #include <string>
 #include <utility>
@@ -29,18 +30,23 @@ class SelfCommunicator final : public Communicator {
   int size() const override { return 1; }
   std::string_view backend() const override { return "self"; }
   std::string_view name() const override { return name_; }
+  std::span<const int> ranks() const override { return kRankZero; }
 
   Work all_reduce(at::Tensor x, ReduceOp /*op*/) override {
     begin("all_reduce");
     CHECK(x.defined(), "{} of an undefined tensor", where());
     return {};
   }
-  Work all_gather(at::Tensor out, const at::Tensor& in) override {
+  Work all_gather(at::Tensor out, const at::Tensor& in,
+                  std::span<const std::int64_t> rows) override {
     begin("all_gather");
+    check_rows("in", in, rows);
     return copy(std::move(out), in);
   }
-  Work reduce_scatter(at::Tensor out, const at::Tensor& in, ReduceOp /*op*/) override {
+  Work reduce_scatter(at::Tensor out, const at::Tensor& in, std::span<const std::int64_t> rows,
+                      ReduceOp /*op*/) override {
     begin("reduce_scatter");
+    check_rows("in", in, rows);
     return copy(std::move(out), in);
   }
   Work all_to_all(at::Tensor out, const at::Tensor& in, std::span<const std::int64_t> out_rows,
@@ -72,7 +78,10 @@ class SelfCommunicator final : public Communicator {
     sent_.pop_front();
     return copy(std::move(x), message);
   }
-  void barrier() override { begin("barrier"); }
+  Work barrier() override {
+    begin("barrier");
+    return {};
+  }
 
   std::unique_ptr<Communicator> group(std::span<const int> ranks, std::string_view name) override {
     begin("group");
@@ -82,6 +91,8 @@ class SelfCommunicator final : public Communicator {
   }
 
  private:
+  static constexpr std::array<int, 1> kRankZero = {0};
+
   void begin(std::string_view operation) {
     operation_ = operation;
     ++sequence_;

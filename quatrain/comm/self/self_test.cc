@@ -35,6 +35,7 @@ TEST_P(SelfTest, IsOneRank) {
   EXPECT_EQ(world_->size(), 1);
   EXPECT_EQ(world_->backend(), "self");
   EXPECT_EQ(world_->name(), "world");
+  EXPECT_THAT(world_->ranks(), testing::ElementsAre(0));
 }
 
 TEST_P(SelfTest, ReductionsOfOneAreTheIdentity) {
@@ -43,14 +44,14 @@ TEST_P(SelfTest, ReductionsOfOneAreTheIdentity) {
     world_->all_reduce(x, op).wait();
     EXPECT_TRUE(x.equal(numbers()));
     at::Tensor y = out();
-    world_->reduce_scatter(y, numbers(), op).wait();
+    reduce_scatter(*world_, y, numbers(), op).wait();
     EXPECT_TRUE(y.equal(numbers()));
   }
 }
 
 TEST_P(SelfTest, GathersAndExchangesCopy) {
   at::Tensor gathered = out();
-  world_->all_gather(gathered, numbers()).wait();
+  all_gather(*world_, gathered, numbers()).wait();
   EXPECT_TRUE(gathered.equal(numbers()));
   at::Tensor exchanged = out();
   const std::array<std::int64_t, 1> rows = {4};
@@ -58,15 +59,15 @@ TEST_P(SelfTest, GathersAndExchangesCopy) {
   EXPECT_TRUE(exchanged.equal(numbers()));
   world_->broadcast(exchanged, 0).wait();
   EXPECT_TRUE(exchanged.equal(numbers()));
-  world_->barrier();
+  world_->barrier().wait();
 }
 
 TEST_P(SelfTest, ViewsAndEmptyTensors) {
   at::Tensor column = at::zeros({3, 4}, at::TensorOptions().dtype(GetParam())).t();
-  world_->all_gather(column, numbers()).wait();
+  all_gather(*world_, column, numbers()).wait();
   EXPECT_TRUE(column.equal(numbers()));
   at::Tensor same = numbers();
-  world_->all_gather(same, same).wait();
+  all_gather(*world_, same, same).wait();
   EXPECT_TRUE(same.equal(numbers()));
   at::Tensor empty = at::empty({0, 3}, at::TensorOptions().dtype(GetParam()));
   const std::array<std::int64_t, 1> rows = {0};
@@ -96,13 +97,13 @@ TEST(Self, NothingToReceiveIsNotAHang) {
 
 TEST(Self, MistakesNameOperationGroupAndSequence) {
   const auto world = make_self_communicator("dp");
-  world->barrier();
-  EXPECT_THAT([&] { world->all_gather(at::zeros({2}), at::zeros({3})).wait(); },
+  world->barrier().wait();
+  EXPECT_THAT([&] { all_gather(*world, at::zeros({2}), at::zeros({3})).wait(); },
               ThrowsMessage<BugError>(AllOf(HasSubstr("self all_gather #2 on dp {0}"),
                                             HasSubstr("out = Float[2] but in = Float[3]"))));
   EXPECT_THAT(
       [&] {
-        world->reduce_scatter(at::zeros({2}), at::zeros({2}, at::kDouble), ReduceOp::kSum).wait();
+        reduce_scatter(*world, at::zeros({2}), at::zeros({2}, at::kDouble), ReduceOp::kSum).wait();
       },
       ThrowsMessage<BugError>(HasSubstr("in = Double[2]")));
   const std::array<std::int64_t, 1> wrong = {1};
