@@ -50,10 +50,11 @@ class [[nodiscard]] Work {
 
 // Collective calls must be made by every rank of the group, in the same order. Not thread-safe:
 // one communicator, one thread. Tensors may be views with any strides, and may hold nothing; dtypes
-// are float64, float32, bfloat16, int64, int32 and uint8. Sums are taken in the order of ranks, in
-// wide(dtype), and rounded once, so every backend gives the same bits.
-// Errors: BugError on a shape or dtype that differs from the contract; CommError when a peer is
-// gone, naming backend, operation, group and sequence number.
+// are float64, float32, bfloat16, int64, int32 and uint8. In place: all_gather's `in` may be this
+// rank's own rows of `out`, reduce_scatter's `out` its own rows of `in` (the others then stay).
+// Sums are taken in the order of ranks, in wide(dtype), and rounded once, so every backend gives
+// the same bits. Errors: BugError on a shape or dtype that differs from the contract; CommError
+// when a peer is gone, naming backend, operation, group and sequence number.
 class Communicator {
  public:
   virtual ~Communicator() = default;
