@@ -91,8 +91,8 @@ TEST(Sum, RoundsBfloat16Once) {
 TEST(Sum, NanWinsMaxAndMin) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
-    const at::Tensor first = at::tensor({nan, 1.0, 1.0}, dtype);
-    const at::Tensor second = at::tensor({1.0, nan, 2.0}, dtype);
+    const at::Tensor first = at::tensor({nan, 1.0, 1.0}, at::kDouble).to(dtype);
+    const at::Tensor second = at::tensor({1.0, nan, 2.0}, at::kDouble).to(dtype);
     for (ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
       const at::Tensor result = reduced({first, second}, op).to(at::kDouble);
       EXPECT_TRUE(std::isnan(result[0].item<double>()));

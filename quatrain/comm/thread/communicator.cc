@@ -123,6 +123,9 @@ class ThreadCommunicator final : public Communicator {
     check_rows(Operation::kAllToAll, "out", out, out_rows);
     check_rows(Operation::kAllToAll, "in", in, in_rows);
     check_pair(Operation::kAllToAll, out, in);
+    const auto mine = static_cast<std::size_t>(rank_);
+    CHECK(in_rows[mine] == out_rows[mine], "{}: {} rows to itself, {} from itself",
+          where(Operation::kAllToAll), in_rows[mine], out_rows[mine]);
     ThreadCall call = call_of(Operation::kAllToAll, in, in.sizes().slice(1));
     call.out_rows.assign(out_rows.begin(), out_rows.end());
     call.in_rows.assign(in_rows.begin(), in_rows.end());

@@ -106,9 +106,9 @@ std::string to_string(const ThreadCall& call) {
   if (call.operation == Operation::kBarrier) return text;
   if (reduces(call.operation)) text += fmt::format(" {}", name(call.op));
   if (call.root >= 0) text += fmt::format(" from {}", call.root);
-  const bool rows = !call.rows.empty() || !call.in_rows.empty();
-  text += fmt::format(" {}[{}{}]", c10::toString(call.dtype), rows ? "rows, " : "",
-                      fmt::join(call.sizes, ", "));
+  std::string_view first;
+  if (!call.rows.empty() || !call.in_rows.empty()) first = call.sizes.empty() ? "rows" : "rows, ";
+  text += fmt::format(" {}[{}{}]", c10::toString(call.dtype), first, fmt::join(call.sizes, ", "));
   return text + rows_text("rows", call.rows) + rows_text("in rows", call.in_rows) +
          rows_text("out rows", call.out_rows);
 }
