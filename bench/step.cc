@@ -101,16 +101,16 @@ nlohmann::json measure(const BenchModel& m, const Options& options) {
     RankThread prologue({.threads = options.threads, .memory = &memory});
     BuildOptions build;
     build.dtype = options.bf16 ? at::kBFloat16 : at::kFloat;
-    Model model(m.spec, build);
-    model.allocate(true);
-    model.initialise(0);
-    std::vector<ParamUnit*> units;
-    for (const auto& unit : model.units()) units.push_back(unit.get());
-    auto optimizer = make_optimizer({.max_norm = 0.0}, units);
-    optimizer->allocate();
     auto world = make_self_communicator();
+    DataGroups groups = make_data_groups(*world, Mesh());
+    Model model(m.spec, build);
+    ZeroUnits units(model, groups, 0);
+    units.allocate(true);
+    units.initialise(0);
+    auto optimizer = make_optimizer({.max_norm = 0.0}, units.shards());
+    optimizer->allocate();
     RandomTokens data(m);
-    Executor executor(model, *optimizer, data, *world, {.lr = 3e-4});
+    Executor executor(model, units, *optimizer, data, *world, {.lr = 3e-4});
     const Schedule schedule = with_optimizer_step(make_schedule("1f1b", {}));
     std::vector<double> seconds;
     for (int step = 1; step <= options.warmup + options.steps; ++step) {

@@ -84,9 +84,10 @@ Bytes korthikanti_layer_bytes(std::int64_t seq, std::int64_t batch, std::int64_t
 struct StateBytes {
   Bytes params, grads, optimizer;
 };
-// params in plan.dtype, grads and moments (adamw: two; sgd: one when momentum > 0) wide, a wide
-// master when plan.dtype is not wide. Frozen parameters have a value only.
+// What rank `rank` of the plan's mesh keeps: params in plan.dtype, grads and moments (adamw: two;
+// sgd: one when momentum > 0) wide, a wide master when plan.dtype is not wide. Frozen parameters
+// have a value only. ZeRO 1 cuts the optimizer's state, 2 gradients as well, 3 parameters too.
 StateBytes state_bytes(const ModelSpec& model, const Plan& plan, const std::string& optimizer,
-                       double momentum, const std::vector<std::string>& trainable);
+                       double momentum, const std::vector<std::string>& trainable, int rank = 0);
 
 }  // namespace quatrain

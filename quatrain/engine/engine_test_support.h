@@ -160,11 +160,13 @@ struct Job {
   };
   explicit Job(const Options& o)
       : options(o),
-        model(make_model(o.spec, o.build)),
-        data(o.data),
         world(make_self_communicator()),
-        optimizer(make_optimizer(o.optimizer, units())),
-        executor(model, *optimizer, data, *world,
+        groups(make_data_groups(*world, Mesh())),
+        model(o.spec, o.build),
+        zero(model, groups, 0),
+        data(o.data),
+        optimizer(make_optimizer(o.optimizer, shards())),
+        executor(model, zero, *optimizer, data, *world,
                  {.lr = o.optimizer.lr,
                   .max_norm = o.optimizer.max_norm,
                   .z_loss = o.z_loss,
@@ -176,6 +178,11 @@ struct Job {
     std::vector<ParamUnit*> result;
     for (const auto& unit : model.units()) result.push_back(unit.get());
     return result;
+  }
+  std::span<const UnitShard> shards() {
+    zero.allocate(true);
+    zero.initialise(11);
+    return zero.shards();
   }
   std::vector<at::Tensor> grads() {
     std::vector<at::Tensor> result;
@@ -196,9 +203,11 @@ struct Job {
   StepReport step(std::int64_t number = 1) { return step(number, schedule()); }
 
   Options options;
-  Model model;
-  SyntheticLoader data;
   std::unique_ptr<Communicator> world;
+  DataGroups groups;
+  Model model;
+  ZeroUnits zero;
+  SyntheticLoader data;
   std::unique_ptr<Optimizer> optimizer;
   Executor executor;
 };

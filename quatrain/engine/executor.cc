@@ -5,7 +5,6 @@
 
 #include <ATen/ops/full.h>
 
-#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -17,12 +16,6 @@
 namespace quatrain {
 namespace {
 
-std::vector<ParamUnit*> units_of(const Model& model) {
-  std::vector<ParamUnit*> units;
-  for (const auto& unit : model.units()) units.push_back(unit.get());
-  return units;
-}
-
 std::unique_ptr<Communicator> control_group(Communicator& world) {
   std::vector<int> all(static_cast<std::size_t>(world.size()));
   std::iota(all.begin(), all.end(), 0);
@@ -32,31 +25,27 @@ std::unique_ptr<Communicator> control_group(Communicator& world) {
 }  // namespace
 
 struct Executor::Impl {
-  Impl(Model& m, Optimizer& o, DataLoader& d, Communicator& world, const ExecutorOptions& opts)
-      : model(m),
-        optimizer(o),
-        data(d),
-        control(control_group(world)),
-        options(opts),
-        units(units_of(m)) {}
+  Impl(Model& m, ZeroUnits& u, Optimizer& o, DataLoader& d, Communicator& world,
+       const ExecutorOptions& opts)
+      : model(m), units(u), optimizer(o), data(d), control(control_group(world)), options(opts) {}
 
   void begin(const Schedule& schedule, std::int64_t step);
   void execute(const Action& action, double lr_factor);
   void compute(const Action& action);
   void update(double lr_factor);
-  double now_us() const;
+  void finish();
   // Over all ranks of the job.
   template <class Scalar>
   Scalar reduce(Scalar value, ReduceOp op);
 
   Model& model;
+  ZeroUnits& units;
   Optimizer& optimizer;
   DataLoader& data;
   std::unique_ptr<Communicator> control;  // token counts, sums of losses
   ExecutorOptions options;
-  std::vector<ParamUnit*> units;
   AccumulatingSink sink;
-  std::chrono::steady_clock::time_point made = std::chrono::steady_clock::now();
+  TraceRecorder trace;
 
   // Of the step that runs.
   std::vector<std::unique_ptr<Microbatch>> microbatches;
@@ -64,14 +53,10 @@ struct Executor::Impl {
   bool updated = false;
 };
 
-Executor::Executor(Model& model, Optimizer& optimizer, DataLoader& data, Communicator& world,
-                   const ExecutorOptions& options)
-    : impl_(std::make_unique<Impl>(model, optimizer, data, world, options)) {}
+Executor::Executor(Model& model, ZeroUnits& units, Optimizer& optimizer, DataLoader& data,
+                   Communicator& world, const ExecutorOptions& options)
+    : impl_(std::make_unique<Impl>(model, units, optimizer, data, world, options)) {}
 Executor::~Executor() = default;
-
-double Executor::Impl::now_us() const {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - made).count();
-}
 
 template <class Scalar>
 Scalar Executor::Impl::reduce(Scalar value, ReduceOp op) {
@@ -99,40 +84,38 @@ void Executor::Impl::begin(const Schedule& schedule, std::int64_t step) {
     microbatches.push_back(std::make_unique<Microbatch>(
         model.layers(), training_pass(data.microbatch(step, m), context, m)));
   }
-  for (ParamUnit* unit : units) unit->zero_grads();
+  units.begin_step(&trace);
 }
 
 void Executor::Impl::compute(const Action& action) {
   const int index = action.microbatch.value_or(-1);
   CHECK(action.stage == 0 && index >= 0 && index < static_cast<int>(microbatches.size()),
         "step {}: {} names no stage and micro-batch of this rank", report.step, to_string(action));
+  units.ready_values(action);
+  units.ready_grads(action);
+  const double begin_us = trace.now_us();
   Microbatch& microbatch = *microbatches[static_cast<std::size_t>(index)];
-  const Microbatch::State needed = action.kind == ActionKind::kForward ? Microbatch::State::kNew
-                                   : action.kind == ActionKind::kBackwardWeight
-                                       ? Microbatch::State::kInputDone
-                                       : Microbatch::State::kForwardDone;
-  CHECK(microbatch.state() == needed, "step {}: {} while the micro-batch is at \"{}\"", report.step,
-        to_string(action), name(microbatch.state()));
-  if (action.kind == ActionKind::kForward) microbatch.forward();
+  if (action.kind == ActionKind::kForward) microbatch.forward(action.unit);
+  if (action.kind == ActionKind::kBackwardInput) microbatch.backward_input(action.unit);
+  if (action.kind == ActionKind::kBackwardWeight) microbatch.backward_weight(action.unit);
   if (action.kind == ActionKind::kBackward) microbatch.backward();
-  if (action.kind == ActionKind::kBackwardInput) microbatch.backward_input();
-  if (action.kind == ActionKind::kBackwardWeight) microbatch.backward_weight();
+  trace.add(action, TraceLane::kCompute, begin_us);
 }
 
 void Executor::Impl::update(double lr_factor) {
   CHECK(!updated, "step {}: a second OPTIMIZER_STEP", report.step);
   double loss = 0.0;
   for (const auto& microbatch : microbatches) {
-    CHECK(microbatch->state() == Microbatch::State::kDone,
-          "step {}: OPTIMIZER_STEP while a micro-batch is at \"{}\"", report.step,
-          name(microbatch->state()));
+    CHECK(microbatch->done(), "step {}: OPTIMIZER_STEP while a micro-batch is at \"{}\"",
+          report.step, microbatch->progress());
     loss += microbatch->sums().loss;
     report.max_logit = std::max(report.max_logit, microbatch->sums().max_logit);
   }
   updated = true;
+  units.finish_grads();
   loss = reduce(loss, ReduceOp::kSum);
   report.max_logit = reduce(report.max_logit, ReduceOp::kMax);
-  report.grad_norm = global_grad_norm(units);
+  report.grad_norm = global_grad_norm(units.shards(), units.owners());
   report.skipped = report.trained_tokens == 0 || !std::isfinite(report.grad_norm);
   if (report.trained_tokens > 0) loss /= static_cast<double>(report.trained_tokens);
   report.loss = loss;
@@ -149,15 +132,19 @@ void Executor::Impl::execute(const Action& action, double lr_factor) {
     case ActionKind::kBackwardWeight:
     case ActionKind::kBackward:
       return compute(action);
-    case ActionKind::kOptimizerStep:
-      return update(lr_factor);
+    case ActionKind::kUnshard:
+    case ActionKind::kReshard:
+    case ActionKind::kReduceGrad:
+      return units.execute(action);
+    case ActionKind::kOptimizerStep: {
+      const double begin_us = trace.now_us();
+      update(lr_factor);
+      return trace.add(action, TraceLane::kCompute, begin_us);
+    }
     case ActionKind::kSendForward:
     case ActionKind::kRecvForward:
     case ActionKind::kSendBackward:
     case ActionKind::kRecvBackward:
-    case ActionKind::kUnshard:
-    case ActionKind::kReshard:
-    case ActionKind::kReduceGrad:
     case ActionKind::kReduceTied:
     case ActionKind::kNormPart:
       break;
@@ -165,19 +152,23 @@ void Executor::Impl::execute(const Action& action, double lr_factor) {
   CHECK(false, "step {}: {} needs other ranks", report.step, to_string(action));
 }
 
+void Executor::Impl::finish() {
+  CHECK(updated, "step {}: the row ends without an OPTIMIZER_STEP", report.step);
+  units.end_step();
+  microbatches.clear();
+  std::vector<TraceEvent> events = trace.take();
+  report.exposed_comm_ms = exposed_comm_ms(events);
+  if (options.trace) report.trace = std::move(events);
+}
+
 StepReport Executor::run(const Schedule& schedule, std::int64_t step, double lr_factor) {
   Impl& impl = *impl_;
   impl.begin(schedule, step);
   {
     const ScopedFlopCounter counter(&impl.report.flops);
-    for (const Action& action : schedule.per_rank[0]) {
-      const double begin_us = impl.now_us();
-      impl.execute(action, lr_factor);
-      if (impl.options.trace) impl.report.trace.push_back({action, begin_us, impl.now_us()});
-    }
+    for (const Action& action : schedule.per_rank[0]) impl.execute(action, lr_factor);
   }
-  CHECK(impl.updated, "step {}: the row ends without an OPTIMIZER_STEP", step);
-  impl.microbatches.clear();
+  impl.finish();
   return std::move(impl.report);
 }
 

@@ -9,19 +9,14 @@
 
 #include "quatrain/comm/communicator.h"
 #include "quatrain/data/data_loader.h"
+#include "quatrain/engine/trace.h"
+#include "quatrain/engine/zero_units.h"
 #include "quatrain/kernels/flops.h"
 #include "quatrain/model/model.h"
 #include "quatrain/optim/optimizer.h"
 #include "quatrain/schedule/schedule.h"
 
 namespace quatrain {
-
-// One action as it ran; the clock's format, so predicted and measured overlay.
-struct TraceEvent {
-  Action action;
-  double begin_us;  // since the executor was made
-  double end_us;
-};
 
 struct StepReport {
   std::int64_t step = 0;
@@ -31,6 +26,7 @@ struct StepReport {
   std::int64_t trained_tokens = 0;
   bool skipped = false;  // no update: the gradient is not finite, or no token is trained
   FlopCounter flops;
+  double exposed_comm_ms = 0.0;   // this rank's thread blocked on collectives of the row
   std::vector<TraceEvent> trace;  // empty unless asked for
 };
 
@@ -44,9 +40,10 @@ struct ExecutorOptions {
 
 class Executor {
  public:
-  // All references outlive the executor. `world`: every rank of the job.
-  Executor(Model& model, Optimizer& optimizer, DataLoader& data, Communicator& world,
-           const ExecutorOptions& options);
+  // All references outlive the executor. `units`: the model's, allocated. `world`: every rank of
+  // the job.
+  Executor(Model& model, ZeroUnits& units, Optimizer& optimizer, DataLoader& data,
+           Communicator& world, const ExecutorOptions& options);
   ~Executor();
   // One optimizer step. Gradients start at zero and stay until the next call. Throws BugError for
   // an action that the row's state does not allow, and when the row leaves work undone.
@@ -63,8 +60,9 @@ struct EvalReport {
   std::int64_t tokens = 0;
   std::int64_t sequences = 0;
 };
-EvalReport evaluate(Model& model, DataLoader& data, Communicator& world);
+EvalReport evaluate(Model& model, ZeroUnits& units, DataLoader& data, Communicator& world);
 // The same over steps [0, num_steps) of any loader.
-EvalReport evaluate(Model& model, DataLoader& data, std::int64_t num_steps, Communicator& world);
+EvalReport evaluate(Model& model, ZeroUnits& units, DataLoader& data, std::int64_t num_steps,
+                    Communicator& world);
 
 }  // namespace quatrain

@@ -295,14 +295,16 @@ TEST_F(ExecutorTest, RefusesRowsThatDoNotFit) {
   const auto run = [&](const std::vector<std::string>& actions) {
     return [&job, actions] { (void)job.step(1, row(actions)); };
   };
-  EXPECT_THAT(run({"0B0"}), ThrowsMessage<BugError>(HasSubstr("0B0 while the micro-batch is at")));
-  EXPECT_THAT(run({"0F0", "0W0"}), ThrowsMessage<BugError>(HasSubstr("0W0")));
-  EXPECT_THAT(run({"0F0", "0F0"}), ThrowsMessage<BugError>(HasSubstr("0F0")));
+  EXPECT_THAT(run({"0B0"}),
+              ThrowsMessage<BugError>(HasSubstr("no whole backward now: forward 0/4")));
+  EXPECT_THAT(run({"0F0", "0W0"}), ThrowsMessage<BugError>(HasSubstr("no weight half")));
+  EXPECT_THAT(run({"0F0", "0F0"}), ThrowsMessage<BugError>(HasSubstr("no forward")));
   EXPECT_THAT(run({"0F1"}), ThrowsMessage<BugError>(HasSubstr("0F1")));
   EXPECT_THAT(run({"1F0"}), ThrowsMessage<BugError>(HasSubstr("1F0")));
   EXPECT_THAT(run({"0F0", "0SEND_F0"}), ThrowsMessage<BugError>(HasSubstr("0SEND_F0")));
   EXPECT_THAT(run({"0UNSHARD"}), ThrowsMessage<BugError>(HasSubstr("0UNSHARD")));
-  EXPECT_THAT(run({"0F0", "0OPTIMIZER_STEP"}), ThrowsMessage<BugError>(HasSubstr("forward done")));
+  EXPECT_THAT(run({"0F0", "0OPTIMIZER_STEP"}),
+              ThrowsMessage<BugError>(HasSubstr("weight half 0/4")));
   EXPECT_THAT(run({"0F0", "0B0"}), ThrowsMessage<BugError>(HasSubstr("OPTIMIZER_STEP")));
   EXPECT_THAT([&] { (void)job.step(1, row({}, 3)); },
               ThrowsMessage<BugError>(HasSubstr("3 micro-batches")));
@@ -329,19 +331,18 @@ TEST_F(ExecutorTest, case_124_GradientsAccumulateWide) {
 
 // 7 sequences of unequal length: the same token-weighted loss however they are cut.
 TEST_F(ExecutorTest, case_034_EvaluationCountsEverySequenceOnce) {
-  Model model = make_model(tiny_qwen2(), {.dtype = at::kDouble});
-  const auto world = make_self_communicator();
+  Job job({.spec = tiny_qwen2()});
   SyntheticOptions options;
   options.global_batch = 7;
   options.microbatch_size = 7;
   SyntheticLoader whole(options);
-  const EvalReport want = evaluate(model, whole, 2, *world);
+  const EvalReport want = evaluate(job.model, job.zero, whole, 2, *job.world);
   EXPECT_EQ(want.sequences, 14);
   EXPECT_EQ(want.tokens, 2 * whole.trained_tokens(0));
   for (std::int64_t size : {1, 2, 4}) {
     options.microbatch_size = size;
     SyntheticLoader parts(options);
-    const EvalReport got = evaluate(model, parts, 2, *world);
+    const EvalReport got = evaluate(job.model, job.zero, parts, 2, *job.world);
     EXPECT_EQ(got.tokens, want.tokens);
     EXPECT_EQ(got.sequences, want.sequences);
     EXPECT_NEAR(got.loss / want.loss, 1.0, 1e-13);
@@ -352,7 +353,7 @@ TEST_F(ExecutorTest, case_034_EvaluationCountsEverySequenceOnce) {
 TEST_F(ExecutorTest, TrainingAndEvaluationAgreeOnTheLoss) {
   Job job({.spec = tiny_gpt2()});
   SyntheticLoader same(job.options.data);
-  const EvalReport evaluated = evaluate(job.model, same, 1, *job.world);  // step 0
+  const EvalReport evaluated = evaluate(job.model, job.zero, same, 1, *job.world);  // step 0
   EXPECT_NEAR(job.step(0).loss / evaluated.loss, 1.0, 1e-13);
 }
 

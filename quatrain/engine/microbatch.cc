@@ -1,75 +1,96 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quatrain/engine/microbatch.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "quatrain/kernels/check.h"
 #include "quatrain/kernels/flops.h"
 
 namespace quatrain {
+namespace {
 
-std::string_view name(Microbatch::State state) {
-  switch (state) {
-    case Microbatch::State::kNew:
-      return "new";
-    case Microbatch::State::kForwardDone:
-      return "forward done";
-    case Microbatch::State::kInputDone:
-      return "input half done";
-    case Microbatch::State::kDone:
-      return "done";
-  }
-  return "?";
+// Runs `next` until `done` counts `count` layers more, or all of them.
+template <class F>
+void advance(std::optional<int> layer, const std::size_t& done, std::size_t layers, const F& next) {
+  if (layer) return next();
+  while (done < layers) next();
 }
+
+}  // namespace
 
 Microbatch::Microbatch(std::span<const std::unique_ptr<Layer>> layers, Pass pass)
     : layers_(layers), pass_(std::move(pass)), stashes_(layers.size()) {
   pass_.sums = &sums_;
 }
 
-void Microbatch::advance(State from, State to) {
-  CHECK(state_ == from, "micro-batch {} is at \"{}\", not at \"{}\"", pass_.microbatch,
-        name(state_), name(from));
-  state_ = to;
+std::string Microbatch::progress() const {
+  const std::size_t n = layers_.size();
+  return fmt::format("forward {}/{}, input half {}/{}, weight half {}/{}", forward_done_, n,
+                     input_done_, n, weight_done_, n);
 }
 
-void Microbatch::forward() {
-  advance(State::kNew, State::kForwardDone);
-  const ScopedPass pass(PassKind::kForward);
-  at::Tensor x = pass_.tokens_BT;
-  for (std::size_t i = 0; i < layers_.size(); ++i) x = layers_[i]->forward(x, pass_, stashes_[i]);
+void Microbatch::forward(std::optional<int> layer) {
+  const bool fits = forward_done_ < layers_.size() &&
+                    (!layer || static_cast<std::size_t>(*layer) == forward_done_);
+  CHECK(fits, "micro-batch {}: no forward of layer {} now: {}", pass_.microbatch, layer.value_or(0),
+        progress());
+  advance(layer, forward_done_, layers_.size(), [this] { forward_layer(); });
 }
 
-at::Tensor Microbatch::input_half(std::size_t layer, const at::Tensor& dy) {
-  const ScopedPass pass(PassKind::kBackwardInput);
-  NoFiller filler;
-  return layers_[layer]->backward_input(dy, pass_, stashes_[layer], filler);
+void Microbatch::backward_input(std::optional<int> layer) {
+  const bool fits =
+      forward_done_ == layers_.size() && input_done_ < layers_.size() &&
+      (!layer || static_cast<std::size_t>(*layer) == layers_.size() - 1 - input_done_);
+  CHECK(fits, "micro-batch {}: no input half of layer {} now: {}", pass_.microbatch,
+        layer.value_or(static_cast<int>(layers_.size()) - 1), progress());
+  advance(layer, input_done_, layers_.size(), [this] { input_half(); });
 }
 
-void Microbatch::weight_half(std::size_t layer) {
-  const ScopedPass pass(PassKind::kBackwardWeight);
-  layers_[layer]->backward_weight(pass_, stashes_[layer]);
-  CHECK(stashes_[layer].empty(), "layer {} keeps something after its weight half", layer);
+void Microbatch::backward_weight(std::optional<int> layer) {
+  const std::size_t ready = layer ? weight_done_ + 1 : layers_.size();
+  const bool fits =
+      weight_done_ < layers_.size() && input_done_ >= ready &&
+      (!layer || static_cast<std::size_t>(*layer) == layers_.size() - 1 - weight_done_);
+  CHECK(fits, "micro-batch {}: no weight half of layer {} now: {}", pass_.microbatch,
+        layer.value_or(static_cast<int>(layers_.size()) - 1), progress());
+  advance(layer, weight_done_, layers_.size(), [this] { weight_half(); });
 }
 
 void Microbatch::backward() {
-  advance(State::kForwardDone, State::kDone);
-  at::Tensor dy;
-  for (std::size_t i = layers_.size(); i-- > 0;) {
-    dy = input_half(i, dy);
-    weight_half(i);
+  CHECK(forward_done_ == layers_.size() && input_done_ == 0,
+        "micro-batch {}: no whole backward now: {}", pass_.microbatch, progress());
+  while (input_done_ < layers_.size()) {
+    input_half();
+    weight_half();
   }
 }
 
-void Microbatch::backward_input() {
-  advance(State::kForwardDone, State::kInputDone);
-  at::Tensor dy;
-  for (std::size_t i = layers_.size(); i-- > 0;) dy = input_half(i, dy);
+void Microbatch::forward_layer() {
+  const ScopedPass pass(PassKind::kForward);
+  const at::Tensor x = forward_done_ == 0 ? pass_.tokens_BT : std::move(x_);
+  x_ = layers_[forward_done_]->forward(x, pass_, stashes_[forward_done_]);
+  ++forward_done_;
+  if (forward_done_ == layers_.size()) x_.reset();
 }
 
-void Microbatch::backward_weight() {
-  advance(State::kInputDone, State::kDone);
-  for (std::size_t i = layers_.size(); i-- > 0;) weight_half(i);
+void Microbatch::input_half() {
+  const ScopedPass pass(PassKind::kBackwardInput);
+  const std::size_t layer = layers_.size() - 1 - input_done_;
+  NoFiller filler;
+  const at::Tensor dy = std::move(dy_);
+  dy_ = layers_[layer]->backward_input(dy, pass_, stashes_[layer], filler);
+  ++input_done_;
+  if (input_done_ == layers_.size()) dy_.reset();
+}
+
+void Microbatch::weight_half() {
+  const ScopedPass pass(PassKind::kBackwardWeight);
+  const std::size_t layer = layers_.size() - 1 - weight_done_;
+  layers_[layer]->backward_weight(pass_, stashes_[layer]);
+  CHECK(stashes_[layer].empty(), "layer {} keeps something after its weight half", layer);
+  ++weight_done_;
 }
 
 std::int64_t Microbatch::stash_bytes() const {

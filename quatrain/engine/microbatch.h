@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // One micro-batch on its way through the layers of one stage: forward, then the two halves of the
-// backward, fused layer by layer or apart. Keeps the stash, layer by layer, until its last use.
+// backward, layer by layer or all at once. Keeps the stash, layer by layer, until its last use.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "quatrain/nn/layer.h"
@@ -16,35 +17,39 @@ namespace quatrain {
 
 class Microbatch {
  public:
-  enum class State : std::uint8_t { kNew, kForwardDone, kInputDone, kDone };
-
   // `layers` outlive it.
   Microbatch(std::span<const std::unique_ptr<Layer>> layers, Pass pass);
   Microbatch(const Microbatch&) = delete;
   Microbatch& operator=(const Microbatch&) = delete;
 
-  // Each throws BugError unless the state is the one before it. FLOPs are counted by pass.
-  void forward();          // kNew -> kForwardDone
-  void backward();         // kForwardDone -> kDone: both halves of each layer in turn
-  void backward_input();   // kForwardDone -> kInputDone
-  void backward_weight();  // kInputDone -> kDone
+  // Each takes the next layer of its pass (forward: the first; backward: the last one first), or
+  // all that are left when `layer` is absent. Throws BugError for another layer, and for one whose
+  // earlier pass is not done. FLOPs are counted by pass.
+  void forward(std::optional<int> layer = {});
+  void backward_input(std::optional<int> layer = {});
+  void backward_weight(std::optional<int> layer = {});
+  void backward();  // both halves of each layer in turn; nothing of it done before
 
-  State state() const { return state_; }
+  bool done() const { return weight_done_ == layers_.size(); }
+  std::string progress() const;  // "forward 3/4, input half 0/4, weight half 0/4"
   const LossSums& sums() const { return sums_; }
   std::span<const Stash> stashes() const { return stashes_; }  // one a layer
   std::int64_t stash_bytes() const;                            // over all layers
 
  private:
-  void advance(State from, State to);
-  at::Tensor input_half(std::size_t layer, const at::Tensor& dy);
-  void weight_half(std::size_t layer);
+  void forward_layer();
+  void input_half();
+  void weight_half();
 
   std::span<const std::unique_ptr<Layer>> layers_;
   LossSums sums_;
   Pass pass_;
   std::vector<Stash> stashes_;
-  State state_ = State::kNew;
+  at::Tensor x_;                  // what the next layer's forward takes
+  at::Tensor dy_;                 // what the next input half takes
+  std::size_t forward_done_ = 0;  // layers, from the first
+  std::size_t input_done_ = 0;    // layers, from the last
+  std::size_t weight_done_ = 0;
 };
-std::string_view name(Microbatch::State state);  // "new", "forward done", ...
 
 }  // namespace quatrain

@@ -11,6 +11,7 @@
 #include "quatrain/base/check.h"
 #include "quatrain/mesh/cut.h"
 #include "quatrain/mesh/placement.h"
+#include "quatrain/mesh/wire.h"
 
 namespace quatrain {
 namespace {
@@ -177,7 +178,7 @@ class Converter {
       now_.partial.erase(partial);
       now_.nests[d].push_back(*next);
       add(CollectiveKind::kReduceScatter, next->axes, static_cast<int>(d),
-          (mesh_.degree(next->axes) - 1) * numel(), -1, op);
+          gather_wire(mesh_.degree(next->axes), numel()), -1, op);
       return true;
     }
     return false;
@@ -221,8 +222,7 @@ class Converter {
       if (stays_or_scatters(*partial)) continue;
       const Pending done = *partial;
       const int n = mesh_.degree(done.axes);
-      add(CollectiveKind::kAllReduce, done.axes, -1, 2 * (n - 1) * ((numel() + n - 1) / n), -1,
-          done.op);
+      add(CollectiveKind::kAllReduce, done.axes, -1, all_reduce_wire(n, numel()), -1, done.op);
       now_.partial.erase(partial);
       return true;
     }
@@ -245,7 +245,7 @@ class Converter {
       if (is_prefix(now_.nests[d], goal_.nests[d])) continue;
       const AxisSet axes = now_.nests[d].back().axes;
       add(CollectiveKind::kAllGather, axes, static_cast<int>(d),
-          (mesh_.degree(axes) - 1) * numel());
+          gather_wire(mesh_.degree(axes), numel()));
       now_.nests[d].pop_back();
       return true;
     }

@@ -37,6 +37,11 @@ Head::Head(const ModelSpec& spec, ParamUnit& unit, const HeadParams& params,
   CHECK(chunk_tokens > 0, "chunks of {} rows", chunk_tokens);
 }
 
+std::vector<ParamUnit*> Head::units() {
+  if (weight_.unit == &unit_) return {&unit_};
+  return {&unit_, weight_.unit};
+}
+
 at::Tensor Head::last_logits(const at::Tensor& x_BTD) const {
   at::Tensor x_BD = x_BTD.select(1, x_BTD.size(1) - 1).contiguous();
   const kernels::NormOut norm = kernels::norm_forward(

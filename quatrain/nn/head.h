@@ -27,7 +27,8 @@ class Head final : public Layer {
   at::Tensor backward_input(const at::Tensor& dy, const Pass& pass, Stash& stash,
                             Filler& filler) override;
   void backward_weight(const Pass& pass, Stash& stash) override;
-  std::vector<ParamUnit*> units() override { return {&unit_}; }
+  // Its own, and the embedding's when the table is tied.
+  std::vector<ParamUnit*> units() override;
 
  private:
   at::Tensor last_logits(const at::Tensor& x_BTD) const;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flat storage of a unit's parameters and the views into it; initial values from counter-based
-// draws, so that every geometry starts with the same weights.
+// Flat storage of a unit's parameters and the views into it.
 #include "quatrain/nn/param.h"
 
 #include <ATen/ops/empty.h>
@@ -9,7 +8,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "quatrain/base/rng.h"
 #include "quatrain/kernels/memory.h"
 #include "quatrain/nn/check.h"
 
@@ -22,21 +20,9 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
   return result;
 }
 
-// Draws that are made at once: a buffer that stays in cache.
-constexpr std::int64_t kDrawsAtOnce = 16384;
-
-template <class Real>
-void fill_normal(at::Tensor& flat, const RandomStream& stream, double std) {
-  const std::int64_t total = flat.numel();
-  at::Tensor draws = at::empty({std::min(total, kDrawsAtOnce)},
-                               at::TensorOptions(c10::CppTypeToScalarType<Real>::value));
-  for (std::int64_t begin = 0; begin < total; begin += kDrawsAtOnce) {
-    const std::int64_t count = std::min(total - begin, kDrawsAtOnce);
-    const std::span<Real> out(draws.accessor<Real, 1>().data(), static_cast<std::size_t>(count));
-    stream.fill_normal(static_cast<std::uint64_t>(begin), out);
-    for (Real& x : out) x = static_cast<Real>(x * std);
-    flat.narrow(0, begin, count).copy_(draws.narrow(0, 0, count));
-  }
+at::Tensor part(const at::Tensor& flat, std::int64_t begin, const Param& param) {
+  if (!flat.defined()) return {};
+  return flat.narrow(0, begin, product(param.local_shape)).view(param.local_shape);
 }
 
 }  // namespace
@@ -59,22 +45,35 @@ ParamUnit::ParamUnit(std::string name, std::vector<ParameterInfo> infos, at::Sca
 
 void ParamUnit::allocate(bool with_grads) {
   const auto options = at::TensorOptions(dtype_).device(device_);
+  at::Tensor values;
   {
     const ScopedMemoryCategory category(MemoryCategory::kParams);
-    flat_value_ = at::empty({numel_}, options);
+    values = at::empty({numel_}, options);
   }
-  flat_grad_ = at::Tensor();
+  at::Tensor grads;
   if (with_grads && trainable_numel_ > 0) {
     const ScopedMemoryCategory category(MemoryCategory::kGrads);
-    flat_grad_ = at::zeros({trainable_numel_}, options.dtype(wide(dtype_)));
+    grads = at::zeros({trainable_numel_}, options.dtype(wide(dtype_)));
   }
+  set_values(std::move(values));
+  set_grads(std::move(grads));
+}
+
+void ParamUnit::set_values(at::Tensor flat) {
+  CHECK(!flat.defined() || (flat.numel() == numel_ && flat.scalar_type() == dtype_),
+        "unit {}: values of {} elements", name_, flat.defined() ? flat.numel() : 0);
+  flat_value_ = std::move(flat);
   for (std::size_t i = 0; i < params_.size(); ++i) {
-    Param& param = params_[i];
-    const std::int64_t count = product(param.local_shape);
-    param.value = flat_value_.narrow(0, offsets_[i], count).view(param.local_shape);
-    const bool has_grad = flat_grad_.defined() && param.info.trainable;
-    param.grad = has_grad ? flat_grad_.narrow(0, grad_offsets_[i], count).view(param.local_shape)
-                          : at::Tensor();
+    params_[i].value = part(flat_value_, offsets_[i], params_[i]);
+  }
+}
+
+void ParamUnit::set_grads(at::Tensor flat) {
+  CHECK(!flat.defined() || (flat.numel() == trainable_numel_ && flat.scalar_type() == wide(dtype_)),
+        "unit {}: gradients of {} elements", name_, flat.defined() ? flat.numel() : 0);
+  flat_grad_ = std::move(flat);
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    if (params_[i].info.trainable) params_[i].grad = part(flat_grad_, grad_offsets_[i], params_[i]);
   }
 }
 
@@ -129,31 +128,6 @@ at::Tensor ParamUnit::fused(const at::Tensor& flat, std::int64_t begin, const Pa
   std::vector<std::int64_t> shape = first.local_shape;
   shape[0] = rows;
   return flat.narrow(0, begin, product(shape)).view(shape);
-}
-
-void initialise(ParamUnit& unit, std::uint64_t seed) {
-  for (Param& param : unit.params()) {
-    CHECK(param.value.defined(), "unit {} is not allocated", unit.name());
-    CHECK(param.local_shape == param.info.shape, "\"{}\" is cut", param.info.name);
-    switch (param.info.init) {
-      case Init::kZeros:
-        param.value.zero_();
-        break;
-      case Init::kOnes:
-        param.value.fill_(1.0);
-        break;
-      case Init::kNormal:
-      case Init::kNormalScaledByDepth: {
-        const RandomStream stream(seed, param.info.name);
-        at::Tensor flat = param.value.view({-1});
-        if (unit.dtype() == at::kDouble) {
-          fill_normal<double>(flat, stream, param.info.init_std);
-        } else {
-          fill_normal<float>(flat, stream, param.info.init_std);
-        }
-      }
-    }
-  }
 }
 
 at::ScalarType scalar_type(Dtype dtype) {

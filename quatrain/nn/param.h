@@ -14,7 +14,7 @@
 
 namespace quatrain {
 
-// `value` and `grad` are views that exist only while the unit is gathered or accumulating.
+// `value` and `grad` are views that exist only while the unit holds values, or gradients.
 struct Param {
   ParameterInfo info;
   std::vector<std::int64_t>
@@ -34,6 +34,10 @@ class ParamUnit {
 
   // Allocates values (and zeroed gradients when `with_grads`) and points the Params into them.
   void allocate(bool with_grads);
+  // Points the Params into `flat`, [numel()] in dtype(), or [trainable_numel()] in its wide dtype;
+  // undefined: they hold none. How ZeRO gathers, accumulates and frees.
+  void set_values(at::Tensor flat);
+  void set_grads(at::Tensor flat);
   void zero_grads();
 
   const std::string& name() const { return name_; }
@@ -47,6 +51,7 @@ class ParamUnit {
   at::Tensor& flat_value() { return flat_value_; }
   at::Tensor& flat_grad() { return flat_grad_; }
   at::ScalarType dtype() const { return dtype_; }
+  at::Device device() const { return device_; }
 
   // [rows of all, D]: neighbouring matrices (q, k, v; gate, up) as one, or vectors as one vector.
   // Views; fused_grad needs all of them trainable.
@@ -68,10 +73,6 @@ class ParamUnit {
   at::Tensor flat_value_;
   at::Tensor flat_grad_;
 };
-
-// Fills every value with the numbers of its name: element i (global row-major index) of parameter
-// `name` is draw i of the stream (seed, name), whatever the geometry.
-void initialise(ParamUnit& unit, std::uint64_t seed);
 
 at::ScalarType scalar_type(Dtype dtype);
 at::ScalarType wide(at::ScalarType dtype);  // float32 for bf16 and float32, float64 for float64

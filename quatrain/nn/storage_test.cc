@@ -8,6 +8,7 @@
 #include "quatrain/nn/check.h"
 #include "quatrain/nn/linear.h"
 #include "quatrain/nn/testing.h"
+#include "quatrain/nn/unit_shard.h"
 
 namespace quatrain {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the optimizers share: flat state beside each unit's flat gradients, cut into runs of
+// What the optimizers share: flat state beside each shard's flat gradients, cut into runs of
 // neighbouring parameters with equal decay, so that an update is a few passes over long spans.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@ namespace quatrain {
 class FlatOptimizer : public Optimizer {
  public:
   // `moments`: names of the state beside the master, in checkpoint terms.
-  FlatOptimizer(std::vector<ParamUnit*> units, std::vector<std::string> moments);
+  FlatOptimizer(std::span<const UnitShard> shards, std::vector<std::string> moments);
 
   void allocate() final;
   void step(double lr, double grad_scale) final;
@@ -40,17 +40,17 @@ class FlatOptimizer : public Optimizer {
     std::int64_t numel;
     bool decay;
   };
-  // Masters and moments have the layout of the unit's flat gradient: frozen parameters have none.
-  struct UnitState {
-    ParamUnit* unit;
+  // Masters and moments have the layout of the shard's gradient: frozen parameters have none.
+  struct ShardState {
+    UnitShard shard;
     std::vector<Run> runs;
     at::Tensor master;  // undefined when the compute dtype is wide
     std::vector<at::Tensor> moments;
   };
-  static std::vector<Run> runs_of(const ParamUnit& unit);
-  Span span(UnitState& state, const Run& run) const;
+  static std::vector<Run> runs_of(const UnitShard& shard);
+  Span span(ShardState& state, const Run& run) const;
 
-  std::vector<UnitState> units_;
+  std::vector<ShardState> shards_;
   std::vector<std::string> moment_names_;
   std::int64_t steps_done_ = 0;
 };

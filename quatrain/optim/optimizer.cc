@@ -4,8 +4,11 @@
 
 #include <fmt/format.h>
 
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "quatrain/base/error.h"
 #include "quatrain/kernels/pointwise.h"
@@ -16,8 +19,8 @@ namespace {
 
 class AdamW final : public FlatOptimizer {
  public:
-  AdamW(const OptimizerOptions& options, std::vector<ParamUnit*> units)
-      : FlatOptimizer(std::move(units), {"exp_avg", "exp_avg_sq"}), options_(options) {}
+  AdamW(const OptimizerOptions& options, std::span<const UnitShard> shards)
+      : FlatOptimizer(shards, {"exp_avg", "exp_avg_sq"}), options_(options) {}
 
  private:
   void update(Span& span, double lr, double grad_scale) override {
@@ -37,8 +40,8 @@ class AdamW final : public FlatOptimizer {
 // Weight decay is added to the gradient, after clipping, as torch.optim.SGD does.
 class Sgd final : public FlatOptimizer {
  public:
-  Sgd(const OptimizerOptions& options, std::vector<ParamUnit*> units)
-      : FlatOptimizer(std::move(units), moment_names(options)), options_(options) {}
+  Sgd(const OptimizerOptions& options, std::span<const UnitShard> shards)
+      : FlatOptimizer(shards, moment_names(options)), options_(options) {}
 
  private:
   static std::vector<std::string> moment_names(const OptimizerOptions& options) {
@@ -61,29 +64,45 @@ class Sgd final : public FlatOptimizer {
 }  // namespace
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
-                                          std::vector<ParamUnit*> units) {
-  if (options.name == "adamw") return std::make_unique<AdamW>(options, std::move(units));
+                                          std::span<const UnitShard> shards) {
+  if (options.name == "adamw") return std::make_unique<AdamW>(options, shards);
   if (options.name == "sgd") {
     if (options.nesterov && options.momentum <= 0.0) {
       throw ConfigError("optimizer.nesterov needs optimizer.momentum above 0, such as 0.9");
     }
-    return std::make_unique<Sgd>(options, std::move(units));
+    return std::make_unique<Sgd>(options, shards);
   }
   throw ConfigError(
       fmt::format("there is no optimizer \"{}\"; there are: adamw sgd", options.name));
 }
 
-double global_grad_norm(std::span<ParamUnit* const> units) {
-  std::vector<const Param*> params;
-  for (ParamUnit* unit : units) {
-    for (const Param& param : unit->params()) {
-      if (param.info.trainable) params.push_back(&param);
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
+                                          const std::vector<ParamUnit*>& units) {
+  std::vector<UnitShard> shards;
+  for (ParamUnit* unit : units) shards.push_back(whole(*unit));
+  return make_optimizer(options, std::span<const UnitShard>(shards));
+}
+
+double global_grad_norm(std::span<const UnitShard> shards, Communicator& owners) {
+  // By name, so that every rank has the same list whatever it holds a part of.
+  std::map<std::string_view, double> squares;
+  for (const UnitShard& shard : shards) {
+    for (const Param& param : shard.unit->params()) {
+      if (param.info.trainable) squares.emplace(param.info.name, 0.0);
+    }
+    for (const ShardPart& part : parts(shard)) {
+      if (!part.param->info.trainable) continue;
+      squares[part.param->info.name] +=
+          kernels::sum_squares(shard.grad.narrow(0, part.grad_begin, part.numel));
     }
   }
-  std::sort(params.begin(), params.end(),
-            [](const Param* a, const Param* b) { return a->info.name < b->info.name; });
+  const at::Tensor sums = at::zeros({static_cast<std::int64_t>(squares.size())}, at::kDouble);
+  auto by_name = sums.accessor<double, 1>();
+  std::int64_t i = 0;
+  for (const auto& [name, square] : squares) by_name[i++] = square;
+  owners.all_reduce(sums, ReduceOp::kSum).wait();
   double sum = 0.0;
-  for (const Param* param : params) sum += kernels::sum_squares(param->grad);
+  for (i = 0; i < sums.numel(); ++i) sum += by_name[i];
   return std::sqrt(sum);
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Updates of whole units: masters and moments are flat buffers beside the unit's values, so a ZeRO
-// shard is a span of them.
+// Updates of units, whole or sharded: masters and moments are flat buffers beside a shard's values.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,7 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "quatrain/nn/param.h"
+#include "quatrain/comm/communicator.h"
+#include "quatrain/nn/unit_shard.h"
 
 namespace quatrain {
 
@@ -34,16 +34,22 @@ class Optimizer {
   virtual void step(double lr, double grad_scale) = 0;
   virtual std::int64_t steps_done() const = 0;
   virtual void set_steps_done(std::int64_t steps) = 0;
-  // Named state of a parameter for checkpoints: ("exp_avg", view), ("master", view), ...
+  // Named state of this rank's rows of a parameter, for checkpoints: ("exp_avg", view), ...; empty
+  // when it has none.
   virtual std::vector<std::pair<std::string, at::Tensor>> state(const Param& param) = 0;
 };
-// `units` outlive the optimizer. Throws ConfigError for an unknown name.
+// Units outlive the optimizer; their storage stays where it is. Throws ConfigError for an unknown
+// name.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
-                                          std::vector<ParamUnit*> units);
+                                          std::span<const UnitShard> shards);
+// Of whole, allocated units.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
+                                          const std::vector<ParamUnit*>& units);
 
 // sqrt of the sum over parameters, in the order of their names, of each one's sum of squares
-// (float64): the same bits for every cut of the model.
-double global_grad_norm(std::span<ParamUnit* const> units);
+// (float64): the same bits for every cut of the model into stages. `owners`: the ranks that hold
+// one shard each of these units (one rank: they are whole); called by all of them.
+double global_grad_norm(std::span<const UnitShard> shards, Communicator& owners);
 // What gradients are multiplied with: min(1, max_norm / (norm + 1e-6)) as torch's
 // clip_grad_norm_; 1 when max_norm is 0.
 double clip_scale(double norm, double max_norm);

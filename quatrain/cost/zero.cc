@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quatrain/cost/zero.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "quatrain/base/check.h"
+#include "quatrain/mesh/group_name.h"
+#include "quatrain/mesh/row_cut.h"
+#include "quatrain/mesh/wire.h"
+#include "quatrain/spec/parameters.h"
+
+namespace quatrain {
+namespace {
+
+std::int64_t elements(const std::vector<std::int64_t>& shape) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  return count;
+}
+
+std::int64_t largest(const std::vector<std::int64_t>& sizes) {
+  return *std::max_element(sizes.begin(), sizes.end());
+}
+
+const AxisSet kShard = Axis::kDpShard;
+const AxisSet kReplicate = Axis::kDpReplicate;
+const AxisSet kData = kShard | kReplicate;
+
+}  // namespace
+
+std::int64_t ZeroUnit::numel() const {
+  std::int64_t sum = 0;
+  for (const auto& shape : shapes) sum += elements(shape);
+  return sum;
+}
+
+std::int64_t ZeroUnit::trainable_numel() const {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < shapes.size(); ++i) sum += trainable[i] ? elements(shapes[i]) : 0;
+  return sum;
+}
+
+std::vector<std::int64_t> ZeroUnit::value_pieces(int pieces) const {
+  return sizes_between(row_cuts(shapes, pieces));
+}
+
+std::vector<std::int64_t> ZeroUnit::grad_pieces(int pieces) const {
+  return sizes_between(cuts_of_kept(shapes, trainable, row_cuts(shapes, pieces)));
+}
+
+std::vector<ZeroUnit> zero_units(const ModelSpec& model,
+                                 const std::vector<std::string>& trainable) {
+  std::vector<ParameterInfo> list = parameters(model);
+  throw_if_any(set_trainable(list, trainable));
+  std::vector<ZeroUnit> units(static_cast<std::size_t>(model.layers) + 2);
+  units.front().name = "embedding";
+  units.back().name = "head";
+  for (std::int64_t l = 0; l < model.layers; ++l) {
+    units[static_cast<std::size_t>(l + 1)].name = fmt::format("layers.{}", l);
+  }
+  for (const ParameterInfo& info : list) {
+    ZeroUnit& unit = units[static_cast<std::size_t>(info.layer + 1)];
+    unit.shapes.push_back(info.shape);
+    unit.trainable.push_back(info.trainable);
+  }
+  return units;
+}
+
+StageUnits stage_units(const ModelSpec& model, const std::vector<ZeroUnit>& units) {
+  StageUnits stage(units.size());
+  const auto use = [&](LayerUnits& layer, std::size_t unit) {
+    layer.values.push_back(static_cast<int>(unit));
+    if (units[unit].trainable_numel() > 0) layer.grads.push_back(static_cast<int>(unit));
+  };
+  for (std::size_t i = 0; i < units.size(); ++i) use(stage[i], i);
+  if (model.tied) use(stage.back(), 0);
+  stage.front().input_half_reads = false;
+  stage.back().input_half_reads = false;
+  stage.back().grads_in_forward = true;
+  return stage;
+}
+
+int ZeroShape::pieces() const { return zero_stage == 0 ? 1 : mesh.degree(kShard); }
+
+ZeroShape zero_shape(const ModelSpec& model, const Plan& plan,
+                     const std::vector<std::string>& trainable, int rank) {
+  return {zero_units(model, trainable), plan.zero_stage, plan.dtype,
+          Mesh(plan.degrees, plan.axis_order, rank)};
+}
+
+double even_zero_bytes(double parameters, int ranks, int zero_stage,
+                       const BytesPerParameter& bytes) {
+  const auto part = [&](std::int64_t size, int cut_from_stage) {
+    const double whole = parameters * static_cast<double>(size);
+    return zero_stage >= cut_from_stage ? whole / ranks : whole;
+  };
+  return part(bytes.value, 3) + part(bytes.grad, 2) + part(bytes.optimizer, 1);
+}
+
+WireCosts zero_wire(const std::vector<Action>& row, const ZeroShape& shape) {
+  const int pieces = shape.pieces();
+  const int replicas = shape.mesh.degree(kReplicate);
+  const int ranks = shape.mesh.degree(kData);
+  const std::int64_t wide_size = size_of(wide(shape.dtype));
+  WireCosts costs;
+  const auto add = [&](AxisSet axes, const char* operation, std::int64_t sent, std::int64_t size) {
+    WireCost& cost = costs[group_name(shape.mesh, axes)][operation];
+    ++cost.calls;
+    cost.bytes += Bytes{sent * size};
+  };
+  for (const Action& action : row) {
+    if (action.kind != ActionKind::kUnshard && action.kind != ActionKind::kReduceGrad) continue;
+    const ZeroUnit& unit = shape.units.at(static_cast<std::size_t>(action.unit.value_or(-1)));
+    if (action.kind == ActionKind::kUnshard) {
+      if (pieces == 1) continue;
+      add(kShard, "all_gather", gather_wire(pieces, largest(unit.value_pieces(pieces))),
+          size_of(shape.dtype));
+    } else if (pieces > 1) {
+      add(kShard, "reduce_scatter", gather_wire(pieces, largest(unit.grad_pieces(pieces))),
+          wide_size);
+    } else if (ranks > 1) {
+      add(kData, "all_reduce", all_reduce_wire(ranks, unit.trainable_numel()), wide_size);
+    }
+  }
+  if (pieces > 1 && replicas > 1) {
+    const auto own = static_cast<std::size_t>(shape.mesh.coord(kShard));
+    for (const ZeroUnit& unit : shape.units) {
+      if (unit.trainable_numel() == 0) continue;
+      add(kReplicate, "all_reduce", all_reduce_wire(replicas, unit.grad_pieces(pieces)[own]),
+          wide_size);
+    }
+  }
+  return costs;
+}
+
+namespace {
+
+// Follows a row as the executor does: a reduced gradient is freed when the next one is opened.
+class PeakWalk {
+ public:
+  PeakWalk(const ZeroShape& shape, const StageUnits& layers) : shape_(shape), layers_(layers) {}
+
+  ZeroPeaks run(const std::vector<Action>& row) {
+    for (const Action& action : row) step(action);
+    return peaks_;
+  }
+
+ private:
+  const ZeroUnit& unit(int index) const { return shape_.units.at(static_cast<std::size_t>(index)); }
+
+  void step(const Action& action) {
+    const int index = action.unit.value_or(-1);
+    switch (action.kind) {
+      case ActionKind::kUnshard:
+        if (shape_.zero_stage == 3) gathered_ += unit(index).numel() * size_of(shape_.dtype);
+        peaks_.gathered = std::max(peaks_.gathered, Bytes{gathered_});
+        return;
+      case ActionKind::kReshard:
+        gathered_ -= unit(index).numel() * size_of(shape_.dtype);
+        return;
+      case ActionKind::kReduceGrad:
+        reducing_.insert(index);
+        return;
+      case ActionKind::kForward:
+      case ActionKind::kBackwardWeight:
+        return open(action);
+      case ActionKind::kBackwardInput:
+      case ActionKind::kBackward:
+      case ActionKind::kSendForward:
+      case ActionKind::kRecvForward:
+      case ActionKind::kSendBackward:
+      case ActionKind::kRecvBackward:
+      case ActionKind::kReduceTied:
+      case ActionKind::kNormPart:
+      case ActionKind::kOptimizerStep:
+        return;
+    }
+  }
+
+  void open(const Action& action) {
+    const LayerUnits& layer = layers_.at(static_cast<std::size_t>(action.unit.value_or(-1)));
+    if (layer.grads_in_forward != (action.kind == ActionKind::kForward)) return;
+    for (const int index : layer.grads) {
+      if (open_.contains(index) && !reducing_.contains(index)) continue;
+      for (const int done : reducing_) {
+        whole_ -= bytes(done);
+        open_.erase(done);
+      }
+      reducing_.clear();
+      open_.insert(index);
+      whole_ += bytes(index);
+      peaks_.whole_grads = std::max(peaks_.whole_grads, Bytes{whole_});
+    }
+  }
+  std::int64_t bytes(int index) const {
+    return unit(index).trainable_numel() * size_of(wide(shape_.dtype));
+  }
+
+  const ZeroShape& shape_;
+  const StageUnits& layers_;
+  ZeroPeaks peaks_;
+  std::int64_t gathered_ = 0;
+  std::int64_t whole_ = 0;
+  std::set<int> open_, reducing_;
+};
+
+}  // namespace
+
+ZeroPeaks zero_peaks(const std::vector<Action>& row, const ZeroShape& shape,
+                     const StageUnits& layers) {
+  if (shape.pieces() == 1 || shape.zero_stage < 2) return {};
+  return PeakWalk(shape, layers).run(row);
+}
+
+Schedule lowered_schedule(const ModelSpec& model, const Plan& plan,
+                          const std::vector<std::string>& trainable, const RunOptions& options) {
+  const Mesh mesh(plan.degrees, plan.axis_order, 0);
+  const Schedule schedule = with_optimizer_step(
+      make_schedule(plan.schedule, {.num_ranks = mesh.degree(Axis::kPp),
+                                    .num_microbatches = static_cast<int>(plan.num_microbatches),
+                                    .chunks = plan.chunks}));
+  if (mesh.degree(kData) == 1) return schedule;
+  return with_zero(schedule, {.zero_stage = plan.zero_stage,
+                              .prefetch = options.prefetch,
+                              .reduce_once = options.reduce_once,
+                              .stages = {stage_units(model, zero_units(model, trainable))}});
+}
+
+}  // namespace quatrain

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quatrain/engine/trace.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace quatrain {
+namespace {
+
+constexpr std::array kLanes = {TraceLane::kCompute, TraceLane::kWait, TraceLane::kGather,
+                               TraceLane::kReduce};
+
+nlohmann::ordered_json row_name(std::string_view kind, int rank, int lane, std::string_view text) {
+  return {{"ph", "M"}, {"name", kind}, {"pid", rank}, {"tid", lane}, {"args", {{"name", text}}}};
+}
+
+}  // namespace
+
+std::string_view name(TraceLane lane) {
+  switch (lane) {
+    case TraceLane::kCompute:
+      return "compute";
+    case TraceLane::kWait:
+      return "wait";
+    case TraceLane::kGather:
+      return "gather";
+    case TraceLane::kReduce:
+      return "reduce";
+  }
+  return "?";
+}
+
+double TraceRecorder::now_us() const {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - made_)
+      .count();
+}
+
+void TraceRecorder::add(const Action& action, TraceLane lane, double begin_us) {
+  events_.push_back({action, lane, begin_us, now_us()});
+}
+
+std::vector<TraceEvent> TraceRecorder::take() { return std::exchange(events_, {}); }
+
+double exposed_comm_ms(std::span<const TraceEvent> events) {
+  double sum_us = 0.0;
+  for (const TraceEvent& event : events) {
+    if (event.lane == TraceLane::kWait) sum_us += event.end_us - event.begin_us;
+  }
+  return sum_us / 1000.0;
+}
+
+std::string to_chrome_json(std::span<const std::vector<TraceEvent>> by_rank, int first_rank) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < by_rank.size(); ++i) {
+    const int rank = first_rank + static_cast<int>(i);
+    list.push_back(row_name("process_name", rank, 0, "rank " + std::to_string(rank)));
+    for (const TraceLane lane : kLanes) {
+      list.push_back(row_name("thread_name", rank, static_cast<int>(lane), name(lane)));
+    }
+    for (const TraceEvent& event : by_rank[i]) {
+      list.push_back({{"ph", "X"},
+                      {"name", to_string(event.action)},
+                      {"cat", name(event.lane)},
+                      {"pid", rank},
+                      {"tid", static_cast<int>(event.lane)},
+                      {"ts", event.begin_us},
+                      {"dur", event.end_us - event.begin_us}});
+    }
+  }
+  return nlohmann::ordered_json{{"traceEvents", list}, {"displayTimeUnit", "ms"}}.dump();
+}
+
+}  // namespace quatrain

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one rank did and when: actions as they ran, in the clock's format, so that predicted and
+// measured overlay; and their picture for a trace viewer.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quatrain/schedule/action.h"
+
+namespace quatrain {
+
+// kCompute: the rank's thread at work. kWait: the same thread, blocked on the action's collective.
+// kGather, kReduce: collectives in flight, from their start to when they were found done.
+enum class TraceLane : std::uint8_t { kCompute, kWait, kGather, kReduce };
+std::string_view name(TraceLane lane);  // "compute", "wait", "gather", "reduce"
+
+struct TraceEvent {
+  Action action;
+  TraceLane lane;
+  double begin_us;  // since the recorder was made
+  double end_us;
+};
+
+class TraceRecorder {
+ public:
+  double now_us() const;
+  void add(const Action& action, TraceLane lane, double begin_us);  // ends now
+  std::vector<TraceEvent> take();
+
+ private:
+  std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
+  std::vector<TraceEvent> events_;
+};
+
+// Time that the rank's thread stood still for collectives.
+double exposed_comm_ms(std::span<const TraceEvent> events);
+
+// Chrome's trace-event JSON, read by chrome://tracing and Perfetto: one process row a rank, one
+// thread row a lane. `first_rank`'s events come first. Complete events ("ph": "X"), microseconds.
+std::string to_chrome_json(std::span<const std::vector<TraceEvent>> by_rank, int first_rank = 0);
+
+}  // namespace quatrain

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quatrain/engine/zero_units.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "quatrain/kernels/check.h"
+#include "quatrain/kernels/memory.h"
+#include "quatrain/mesh/row_cut.h"
+
+namespace quatrain {
+namespace {
+
+at::Tensor allocate_values(const ParamUnit& unit, std::int64_t numel, MemoryCategory category) {
+  const ScopedMemoryCategory scope(category);
+  return at::empty({numel}, at::TensorOptions(unit.dtype()).device(unit.device()));
+}
+
+at::Tensor allocate_grads(const ParamUnit& unit, std::int64_t numel) {
+  const ScopedMemoryCategory scope(MemoryCategory::kGrads);
+  return at::zeros({numel}, at::TensorOptions(wide(unit.dtype())).device(unit.device()));
+}
+
+}  // namespace
+
+struct ZeroUnits::Held {
+  ParamUnit* unit;
+  std::size_t index;                            // in shards_
+  UnitCuts cuts;                                // a piece a rank
+  std::vector<std::int64_t> sizes, grad_sizes;  // of the pieces
+
+  // In flight; a work that is empty is done.
+  std::optional<Action> gathering;
+  double gather_began_us = 0.0;
+  Work gather;
+  at::Tensor gathered;  // stage 3: whole values, from UNSHARD to RESHARD
+  std::optional<Action> reducing;
+  double reduction_began_us = 0.0;
+  Work reduction;
+  bool reduced = false;  // in this step, at least once
+};
+
+ZeroUnits::ZeroUnits(Model& model, DataGroups& groups, int zero_stage)
+    : layers_(stage_units(model)),
+      groups_(groups),
+      zero_stage_(zero_stage),
+      sharded_(zero_stage >= 1 && groups.shard->size() > 1),
+      frees_values_(zero_stage == 3 && sharded_),
+      frees_grads_(zero_stage >= 2 && sharded_) {
+  CHECK(zero_stage >= 0 && zero_stage <= 3, "ZeRO stage {}", zero_stage);
+  const int pieces = sharded_ ? groups.shard->size() : 1;
+  for (const auto& unit : model.units()) {
+    Held& held = held_.emplace_back();
+    held.unit = unit.get();
+    held.index = held_.size() - 1;
+    held.cuts = cuts(*unit, pieces);
+    held.sizes = sizes_between(held.cuts.values);
+    held.grad_sizes = sizes_between(held.cuts.grads);
+  }
+}
+
+ZeroUnits::~ZeroUnits() = default;
+
+void ZeroUnits::allocate(bool with_grads) {
+  shards_.clear();
+  for (Held& held : held_) allocate_shard(held, with_grads && held.unit->trainable_numel() > 0);
+}
+
+void ZeroUnits::allocate_shard(Held& held, bool with_grads) {
+  ParamUnit& unit = *held.unit;
+  const auto piece = sharded_ ? static_cast<std::size_t>(groups_.shard->rank()) : 0;
+  shards_.push_back({&unit, held.cuts.values[piece], held.cuts.values[piece + 1], {}, {}});
+  UnitShard& shard = shards_.back();
+  unit.set_values({});
+  unit.set_grads({});
+  if (frees_values_) {
+    shard.value = allocate_values(unit, held.sizes[piece], MemoryCategory::kParams);
+  } else {
+    unit.set_values(allocate_values(unit, unit.numel(), MemoryCategory::kParams));
+    shard.value = unit.flat_value().narrow(0, shard.begin, held.sizes[piece]);
+  }
+  if (!with_grads) return;
+  if (frees_grads_) {
+    shard.grad = allocate_grads(unit, held.grad_sizes[piece]);
+  } else {
+    unit.set_grads(allocate_grads(unit, unit.trainable_numel()));
+    shard.grad = unit.flat_grad().narrow(0, held.cuts.grads[piece], held.grad_sizes[piece]);
+  }
+}
+
+// Stages that keep whole values draw all of them: cheaper than a gather.
+void ZeroUnits::initialise(std::uint64_t seed) {
+  for (const UnitShard& shard : shards_) {
+    quatrain::initialise(frees_values_ ? shard : whole(*shard.unit), seed);
+  }
+}
+
+void ZeroUnits::begin_step(TraceRecorder* trace) {
+  trace_ = trace;
+  for (Held& held : held_) {
+    held.reduced = false;
+    held.unit->zero_grads();
+  }
+}
+
+void ZeroUnits::execute(const Action& action) {
+  const int index = action.unit.value_or(-1);
+  CHECK(index >= 0 && index < static_cast<int>(held_.size()), "{} names no unit of this stage",
+        to_string(action));
+  Held& held = held_[static_cast<std::size_t>(index)];
+  if (action.kind == ActionKind::kUnshard) unshard(action, held);
+  if (action.kind == ActionKind::kReshard) reshard(held);
+  if (action.kind == ActionKind::kReduceGrad) reduce_grad(action, held);
+}
+
+template <class F>
+void ZeroUnits::for_layers_of(const Action& computation, const F& f) {
+  if (computation.unit) return f(layers_.at(static_cast<std::size_t>(*computation.unit)));
+  for (const LayerUnits& layer : layers_) f(layer);
+}
+
+void ZeroUnits::ready_values(const Action& computation) {
+  if (computation.kind == ActionKind::kBackwardWeight) return;
+  const bool forward = computation.kind == ActionKind::kForward;
+  for_layers_of(computation, [&](const LayerUnits& layer) {
+    if (!forward && !layer.input_half_reads) return;
+    for (const int unit : layer.values) finish_gather(held_[static_cast<std::size_t>(unit)]);
+  });
+}
+
+void ZeroUnits::ready_grads(const Action& computation) {
+  if (!frees_grads_ || computation.kind == ActionKind::kBackwardInput) return;
+  const bool forward = computation.kind == ActionKind::kForward;
+  for_layers_of(computation, [&](const LayerUnits& layer) {
+    if (layer.grads_in_forward != forward) return;
+    for (const int unit : layer.grads) open_grads(held_[static_cast<std::size_t>(unit)]);
+  });
+}
+
+void ZeroUnits::unshard(const Action& action, Held& held) {
+  if (!sharded_) return;
+  CHECK(!held.gathering && !held.gathered.defined(), "{}: unit {} is gathered already",
+        to_string(action), held.unit->name());
+  const UnitShard& shard = shards_[held.index];
+  at::Tensor out = held.unit->flat_value();
+  if (frees_values_) {
+    out = held.gathered = allocate_values(*held.unit, held.unit->numel(), MemoryCategory::kBuffers);
+  }
+  held.gathering = action;
+  held.gather_began_us = now_us();
+  held.gather = groups_.shard->all_gather(out, shard.value, held.sizes);
+}
+
+void ZeroUnits::finish_gather(Held& held) {
+  if (held.gathering) {
+    wait(held.gather, *held.gathering, TraceLane::kGather, held.gather_began_us);
+    held.gathering.reset();
+    if (frees_values_) held.unit->set_values(held.gathered);
+  }
+  CHECK(held.unit->flat_value().defined(), "unit {} is used, but nothing gathered it",
+        held.unit->name());
+}
+
+void ZeroUnits::reshard(Held& held) {
+  if (!frees_values_) return;
+  finish_gather(held);
+  held.unit->set_values({});
+  held.gathered.reset();
+}
+
+// A new whole gradient waits for those that are being reduced, so that one more never exists.
+void ZeroUnits::open_grads(Held& held) {
+  if (held.unit->flat_grad().defined()) return;
+  finish_reductions();
+  held.unit->set_grads(allocate_grads(*held.unit, held.unit->trainable_numel()));
+}
+
+void ZeroUnits::reduce_grad(const Action& action, Held& held) {
+  CHECK(!held.reducing, "{}: a reduction of unit {} is in flight", to_string(action),
+        held.unit->name());
+  const bool alone = (sharded_ ? groups_.shard : groups_.all)->size() == 1;
+  if (alone) return;
+  at::Tensor& grad = held.unit->flat_grad();
+  CHECK(grad.defined(), "{}: unit {} has no gradient", to_string(action), held.unit->name());
+  held.reducing = action;
+  held.reduction_began_us = now_us();
+  if (!sharded_) {
+    held.reduction = groups_.all->all_reduce(grad, ReduceOp::kSum);
+    return;
+  }
+  const auto rank = static_cast<std::size_t>(groups_.shard->rank());
+  const at::Tensor own = grad.narrow(0, held.cuts.grads[rank], held.grad_sizes[rank]);
+  held.reduction = groups_.shard->reduce_scatter(own, grad, held.grad_sizes, ReduceOp::kSum);
+}
+
+void ZeroUnits::finish_reduction(Held& held) {
+  if (!held.reducing) return;
+  wait(held.reduction, *held.reducing, TraceLane::kReduce, held.reduction_began_us);
+  held.reducing.reset();
+  if (frees_grads_) {
+    const auto rank = static_cast<std::size_t>(groups_.shard->rank());
+    const at::Tensor own =
+        held.unit->flat_grad().narrow(0, held.cuts.grads[rank], held.grad_sizes[rank]);
+    at::Tensor& sum = shards_[held.index].grad;
+    if (held.reduced) {
+      sum.add_(own);
+    } else {
+      sum.copy_(own);
+    }
+    held.unit->set_grads({});
+  }
+  held.reduced = true;
+}
+
+void ZeroUnits::finish_reductions() {
+  for (Held& held : held_) finish_reduction(held);
+}
+
+void ZeroUnits::finish_grads() {
+  finish_reductions();
+  for (const Held& held : held_) {
+    CHECK(!frees_grads_ || !held.unit->flat_grad().defined(),
+          "the gradient of unit {} was never reduced", held.unit->name());
+  }
+  if (!sharded_ || groups_.replicate->size() == 1) return;
+  std::vector<Work> sums;
+  for (UnitShard& shard : shards_) {
+    if (shard.grad.defined()) {
+      sums.push_back(groups_.replicate->all_reduce(shard.grad, ReduceOp::kSum));
+    }
+  }
+  for (Work& sum : sums) sum.wait();
+}
+
+void ZeroUnits::end_step() {
+  for (Held& held : held_) {
+    if (held.gathering) finish_gather(held);
+  }
+  trace_ = nullptr;
+}
+
+double ZeroUnits::now_us() const { return trace_ != nullptr ? trace_->now_us() : 0.0; }
+
+void ZeroUnits::wait(Work& work, const Action& action, TraceLane lane, double began_us) {
+  if (trace_ == nullptr) return work.wait();
+  const bool blocks = !work.done();
+  const double wait_began_us = trace_->now_us();
+  work.wait();
+  if (blocks) trace_->add(action, TraceLane::kWait, wait_began_us);
+  trace_->add(action, lane, began_us);
+}
+
+StageUnits stage_units(const Model& model) {
+  const auto units = model.units();
+  StageUnits stage;
+  for (const auto& layer : model.layers()) {
+    LayerUnits& uses = stage.emplace_back();
+    for (const ParamUnit* unit : layer->units()) {
+      const auto found = std::find_if(units.begin(), units.end(),
+                                      [&](const auto& owned) { return owned.get() == unit; });
+      uses.values.push_back(static_cast<int>(found - units.begin()));
+      if (unit->trainable_numel() > 0) uses.grads.push_back(uses.values.back());
+    }
+  }
+  stage.front().input_half_reads = false;
+  stage.back().input_half_reads = false;
+  stage.back().grads_in_forward = true;
+  return stage;
+}
+
+WholeValues::WholeValues(ZeroUnits& units) : units_(units) {
+  for_each_unit(ActionKind::kUnshard);
+  units_.end_step();
+}
+WholeValues::~WholeValues() { for_each_unit(ActionKind::kReshard); }
+
+void WholeValues::for_each_unit(ActionKind kind) {
+  if (!units_.frees_values()) return;
+  for (std::size_t i = 0; i < units_.shards().size(); ++i) {
+    Action action;
+    action.kind = kind;
+    action.unit = static_cast<int>(i);
+    units_.execute(action);
+  }
+}
+
+}  // namespace quatrain

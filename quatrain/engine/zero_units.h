@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// The storage of a stage's units under data parallelism, and the collectives that keep it equal to
+// one rank's (Rajbhandari et al., arXiv:1910.02054): what a rank holds of values and gradients, and
+// what UNSHARD, RESHARD and REDUCE_GRAD do to it.
+//
+//   ZeRO stage   values between uses   gradients between uses   a reduction is
+//   0            whole                 whole                    all_reduce
+//   1            whole                 whole                    reduce_scatter into its own rows
+//   2            whole                 this rank's shard        reduce_scatter, then freed
+//   3            this rank's shard     this rank's shard        reduce_scatter, then freed
+//
+// A group of one rank has nothing to gather or reduce: its shard is the whole. Under hybrid
+// sharding (dp_replicate x dp_shard) the shards' gradients are summed over the replicas once, at
+// the end of the step.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "quatrain/engine/data_groups.h"
+#include "quatrain/engine/trace.h"
+#include "quatrain/model/model.h"
+#include "quatrain/nn/unit_shard.h"
+#include "quatrain/schedule/zero.h"
+
+namespace quatrain {
+
+class ZeroUnits {
+ public:
+  // `model` and `groups` outlive it.
+  ZeroUnits(Model& model, DataGroups& groups, int zero_stage);
+  ~ZeroUnits();
+  ZeroUnits(const ZeroUnits&) = delete;
+  ZeroUnits& operator=(const ZeroUnits&) = delete;
+
+  // Allocates this rank's part, with zeroed gradients when asked for. Values are not set.
+  void allocate(bool with_grads);
+  void initialise(std::uint64_t seed);
+  // What this rank owns and its optimizer updates, a shard a unit; valid from allocate() on.
+  std::span<const UnitShard> shards() const { return shards_; }
+  // The ranks that own one shard each of these units.
+  Communicator& owners() { return *groups_.owners; }
+  int zero_stage() const { return zero_stage_; }
+
+  // Whether values are whole only between UNSHARD and RESHARD.
+  bool frees_values() const { return frees_values_; }
+  const StageUnits& layers() const { return layers_; }
+
+  // The step. begin_step() forgets the last one's gradients; execute() runs UNSHARD and
+  // REDUCE_GRAD, which start a collective, and RESHARD. Before a computation of one layer, or of
+  // all, ready_*() wait for what it reads and make room for what it adds to. Reductions add (+=) to
+  // the shard's gradient.
+  void begin_step(TraceRecorder* trace);
+  void execute(const Action& action);
+  void ready_values(const Action& computation);
+  void ready_grads(const Action& computation);
+  void finish_grads();  // after it shards hold the whole sum
+  void end_step();      // after it no gather is in flight
+
+ private:
+  struct Held;  // a unit's buffers and what is in flight for it
+
+  void allocate_shard(Held& held, bool with_grads);
+  template <class F>
+  void for_layers_of(const Action& computation, const F& f);
+  void unshard(const Action& action, Held& held);
+  void reshard(Held& held);
+  void reduce_grad(const Action& action, Held& held);
+  void open_grads(Held& held);
+  void finish_gather(Held& held);
+  void finish_reduction(Held& held);
+  void finish_reductions();
+  double now_us() const;
+  void wait(Work& work, const Action& action, TraceLane lane, double began_us);
+
+  StageUnits layers_;
+  DataGroups& groups_;
+  int zero_stage_;
+  bool sharded_;       // there are shards, of more than one rank
+  bool frees_values_;  // stage 3
+  bool frees_grads_;   // stages 2 and 3
+  std::vector<Held> held_;
+  std::vector<UnitShard> shards_;
+  TraceRecorder* trace_ = nullptr;
+};
+
+// What each layer of a model asks of its units, in the order of model.units().
+StageUnits stage_units(const Model& model);
+
+// Keeps every value whole while it lives: for decoding and saving, which have no schedule. Made and
+// destroyed by all data ranks together.
+class WholeValues {
+ public:
+  explicit WholeValues(ZeroUnits& units);
+  ~WholeValues();
+  WholeValues(const WholeValues&) = delete;
+  WholeValues& operator=(const WholeValues&) = delete;
+
+ private:
+  void for_each_unit(ActionKind kind);
+  ZeroUnits& units_;
+};
+
+}  // namespace quatrain

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the group of a set of axes is called, in messages, counters and predictions alike.
+#pragma once
+#include <string>
+
+#include "quatrain/mesh/mesh.h"
+
+namespace quatrain {
+
+// "dp" for a group that spans all data ranks; else the axes' own names ("dp_shard").
+inline std::string group_name(const Mesh& mesh, AxisSet axes) {
+  const AxisSet data = AxisSet(Axis::kDpReplicate) | Axis::kDpShard;
+  if ((axes - data).empty() && mesh.degree(axes) == mesh.degree(data)) return "dp";
+  return to_string(axes);
+}
+
+}  // namespace quatrain
