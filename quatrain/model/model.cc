@@ -7,6 +7,7 @@
 #include "quatrain/model/build.h"
 #include "quatrain/nn/check.h"
 #include "quatrain/nn/layer_row.h"
+#include "quatrain/nn/unit_shard.h"
 
 namespace quatrain {
 
