@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quatrain/engine/data_groups.h"
 
+#include "quatrain/comm/self/self.h"
 #include "quatrain/kernels/check.h"
 #include "quatrain/mesh/group_name.h"
 
@@ -17,6 +18,7 @@ DataGroups make_data_groups(Communicator& world, const Mesh& mesh) {
   groups.shard = world.group(mesh.group(shard), group_name(mesh, shard));
   groups.replicate = world.group(mesh.group(replicate), group_name(mesh, replicate));
   groups.owners = world.group(mesh.group(shard), "control");
+  groups.alone = make_self_communicator("control");
   return groups;
 }
 

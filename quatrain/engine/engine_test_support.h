@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -88,6 +89,8 @@ struct SyntheticOptions {
   std::int64_t seq = 9;
   std::int64_t global_batch = 4;
   std::int64_t microbatch_size = 1;
+  int dp_rank = 0;
+  int dp_size = 1;
   bool same_every_step = false;
   // Trained positions of a sample: the first ones. Default: sample s trains 1 + (3 s) % seq.
   std::function<std::int64_t(std::int64_t sample)> trained = nullptr;
@@ -103,7 +106,8 @@ class SyntheticLoader final : public DataLoader {
     }
   }
   std::int64_t num_microbatches() const override {
-    return (options_.global_batch + options_.microbatch_size - 1) / options_.microbatch_size;
+    const std::int64_t at_once = options_.microbatch_size * options_.dp_size;
+    return (options_.global_batch + at_once - 1) / at_once;
   }
   const Batch& microbatch(std::int64_t step, int index) override {
     const std::int64_t B = options_.microbatch_size;
@@ -114,17 +118,23 @@ class SyntheticLoader final : public DataLoader {
     batch_.labels_BT = at::full({B, T}, -100, ids);
     batch_.positions_BT = at::arange(T, ids).expand({B, T}).contiguous();
     batch_.sample_ids_B = at::full({B}, -1, ids);
-    for (std::int64_t b = 0; b < B; ++b) fill(step, index * B + b, b);
+    for (std::int64_t b = 0; b < B; ++b) fill(step, first_sample() + index * B + b, b);
     return batch_;
   }
   std::int64_t trained_tokens(std::int64_t) override {
+    const std::int64_t end = std::min(
+        options_.global_batch, first_sample() + num_microbatches() * options_.microbatch_size);
     std::int64_t sum = 0;
-    for (std::int64_t s = 0; s < options_.global_batch; ++s) sum += options_.trained(s);
+    for (std::int64_t s = first_sample(); s < end; ++s) sum += options_.trained(s);
     return sum;
   }
   std::vector<std::int64_t> cursor(std::int64_t) const override { return {}; }
 
  private:
+  // A rank reads a contiguous run of the global batch.
+  std::int64_t first_sample() const {
+    return options_.dp_rank * num_microbatches() * options_.microbatch_size;
+  }
   void fill(std::int64_t step, std::int64_t sample, std::int64_t row) {
     const bool missing = sample >= options_.global_batch;
     const RandomStream stream(5, static_cast<std::uint64_t>(options_.same_every_step ? 0 : step));

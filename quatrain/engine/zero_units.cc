@@ -173,7 +173,7 @@ void ZeroUnits::reshard(Held& held) {
 
 // A new whole gradient waits for those that are being reduced, so that one more never exists.
 void ZeroUnits::open_grads(Held& held) {
-  if (held.unit->flat_grad().defined()) return;
+  if (held.unit->flat_grad().defined() && !held.reducing) return;
   finish_reductions();
   held.unit->set_grads(allocate_grads(*held.unit, held.unit->trainable_numel()));
 }

@@ -38,8 +38,8 @@ class ZeroUnits {
   void initialise(std::uint64_t seed);
   // What this rank owns and its optimizer updates, a shard a unit; valid from allocate() on.
   std::span<const UnitShard> shards() const { return shards_; }
-  // The ranks that own one shard each of these units.
-  Communicator& owners() { return *groups_.owners; }
+  // The ranks that own one shard each of these units; this rank alone where it owns them whole.
+  Communicator& owners() { return sharded_ ? *groups_.owners : *groups_.alone; }
   int zero_stage() const { return zero_stage_; }
 
   // Whether values are whole only between UNSHARD and RESHARD.

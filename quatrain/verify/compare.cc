@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quatrain/verify/compare.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "quatrain/mesh/row_cut.h"
+
+namespace quatrain {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kVanishing = 1e-12;
+
+at::Tensor gather(const at::Tensor& piece, const std::vector<std::int64_t>& cuts,
+                  Communicator& owners) {
+  at::Tensor whole = at::empty({cuts.back()}, piece.options());
+  owners.all_gather(whole, piece, sizes_between(cuts)).wait();
+  return whole;
+}
+
+double largest(const at::Tensor& x) {
+  return x.numel() == 0 ? 0.0 : x.to(at::kDouble).abs().max().item<double>();
+}
+double largest(const NamedTensors& tensors) {
+  double most = 0.0;
+  for (const auto& [name, tensor] : tensors) most = std::max(most, largest(tensor));
+  return most;
+}
+
+double tensor_error(const at::Tensor& got, const at::Tensor& want, double scale) {
+  if (got.sizes() != want.sizes()) return kInfinity;
+  if (got.numel() == 0) return 0.0;
+  const double got_most = largest(got);
+  const double want_most = largest(want);
+  if (!std::isfinite(got_most) || !std::isfinite(want_most)) return kInfinity;
+  if (std::max(got_most, want_most) <= kVanishing * scale) return 0.0;
+  return largest(got.to(at::kDouble).sub(want.to(at::kDouble))) / want_most;
+}
+
+}  // namespace
+
+NamedTensors whole_weights(ZeroUnits& units) {
+  NamedTensors named;
+  for (const UnitShard& shard : units.shards()) {
+    const UnitCuts pieces = cuts(*shard.unit, units.owners().size());
+    const at::Tensor flat = gather(shard.value, pieces.values, units.owners());
+    for (const Param& param : shard.unit->params()) {
+      const std::int64_t begin = shard.unit->offset(param);
+      const std::int64_t count = c10::multiply_integers(param.local_shape);
+      named.emplace(param.info.name, flat.narrow(0, begin, count).view(param.local_shape));
+    }
+  }
+  return named;
+}
+
+NamedTensors whole_grads(ZeroUnits& units) {
+  NamedTensors named;
+  for (const UnitShard& shard : units.shards()) {
+    if (!shard.grad.defined()) continue;
+    const UnitCuts pieces = cuts(*shard.unit, units.owners().size());
+    const at::Tensor flat = gather(shard.grad, pieces.grads, units.owners());
+    for (const Param& param : shard.unit->params()) {
+      if (!param.info.trainable) continue;
+      const std::int64_t begin = shard.unit->grad_offset(param);
+      const std::int64_t count = c10::multiply_integers(param.local_shape);
+      named.emplace(param.info.name, flat.narrow(0, begin, count).view(param.local_shape));
+    }
+  }
+  return named;
+}
+
+std::vector<TensorError> compare(const NamedTensors& got, const NamedTensors& want) {
+  const double scale = largest(want);
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : got) names.insert(name);
+  for (const auto& [name, tensor] : want) names.insert(name);
+  std::vector<TensorError> errors;
+  for (const std::string& name : names) {
+    const auto a = got.find(name);
+    const auto b = want.find(name);
+    const bool both = a != got.end() && b != want.end();
+    errors.push_back({name, both ? tensor_error(a->second, b->second, scale) : kInfinity});
+  }
+  std::stable_sort(errors.begin(), errors.end(), [](const TensorError& a, const TensorError& b) {
+    return a.max_rel > b.max_rel;
+  });
+  return errors;
+}
+
+double relative_error(double got, double want) {
+  if (!std::isfinite(got) || !std::isfinite(want)) return kInfinity;
+  if (want == 0.0) return got == 0.0 ? 0.0 : kInfinity;
+  return std::abs(got - want) / std::abs(want);
+}
+
+}  // namespace quatrain

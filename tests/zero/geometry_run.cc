@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/zero/geometry_run.h"
+
+#include <ATen/ops/equal.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "quatrain/spec/plan.h"
+
+namespace quatrain {
+namespace {
+
+Plan make_plan(const Recipe& recipe, const Geometry& geometry) {
+  Plan plan;
+  plan.degrees[static_cast<std::size_t>(Axis::kDpReplicate)] = geometry.replicas;
+  plan.degrees[static_cast<std::size_t>(Axis::kDpShard)] = geometry.shards;
+  plan.zero_stage = geometry.zero_stage;
+  plan.dtype = recipe.dtype;
+  plan.recompute = recipe.recompute;
+  plan.schedule = geometry.schedule;
+  const std::int64_t at_once = std::int64_t{geometry.ranks()} * geometry.accumulation;
+  plan.microbatch_size = (recipe.global_batch + at_once - 1) / at_once;
+  return plan;
+}
+
+BuildOptions build_options(const Recipe& recipe) {
+  return {.dtype = scalar_type(recipe.dtype),
+          .recompute = recipe.recompute,
+          .trainable = recipe.trainable,
+          .head_chunk_tokens = 7};
+}
+
+SyntheticOptions data_options(const Recipe& recipe, const Plan& plan, int rank, int ranks) {
+  SyntheticOptions options;
+  options.vocab = recipe.spec.vocab;
+  options.seq = recipe.seq;
+  options.global_batch = recipe.global_batch;
+  options.microbatch_size = plan.microbatch_size;
+  options.dp_rank = rank;
+  options.dp_size = ranks;
+  return options;
+}
+
+std::span<const UnitShard> filled(ZeroUnits& units) {
+  units.allocate(true);
+  units.initialise(11);
+  return units.shards();
+}
+
+}  // namespace
+
+std::string Geometry::name() const {
+  return fmt::format("zero {} on {} x {} ranks, accumulation {}, prefetch {}{}", zero_stage,
+                     replicas, shards, accumulation, options.prefetch,
+                     options.reduce_once ? ", reduced once" : "");
+}
+
+GeometryJob::GeometryJob(const Recipe& recipe, const Geometry& geometry, Communicator& world)
+    : plan(make_plan(recipe, geometry)),
+      mesh(plan.degrees, plan.axis_order, world.rank()),
+      groups(make_data_groups(world, mesh)),
+      model(recipe.spec, build_options(recipe)),
+      units(model, groups, geometry.zero_stage),
+      data(data_options(recipe, plan, world.rank(), world.size())),
+      optimizer(make_optimizer(recipe.optimizer, filled(units))),
+      executor(model, units, *optimizer, data, world,
+               {.lr = recipe.optimizer.lr,
+                .max_norm = recipe.optimizer.max_norm,
+                .z_loss = recipe.z_loss,
+                .seed = 3,
+                .trace = true}) {
+  optimizer->allocate();
+  plan.num_microbatches = data.num_microbatches();
+  schedule = lowered_schedule(recipe.spec, plan, recipe.trainable, geometry.options);
+}
+
+StepReport GeometryJob::step(std::int64_t number) { return executor.run(schedule, number, 1.0); }
+
+RunResult run_geometry(const Recipe& recipe, const Geometry& geometry, Communicator& world) {
+  GeometryJob job(recipe, geometry, world);
+  RunResult result;
+  for (int step = 1; step <= recipe.steps; ++step) {
+    StepReport report = job.step(step);
+    result.losses.push_back(report.loss);
+    result.norms.push_back(report.grad_norm);
+    result.grads.push_back(whole_grads(job.units));
+    result.trace = std::move(report.trace);
+  }
+  result.weights = whole_weights(job.units);
+  return result;
+}
+
+Difference difference(const RunResult& got, const RunResult& want) {
+  Difference worst;
+  const auto note = [&](double error, const std::string& where) {
+    if (!(error <= worst.max_rel)) worst = {error, where};
+  };
+  for (std::size_t s = 0; s < want.losses.size(); ++s) {
+    note(relative_error(got.losses.at(s), want.losses[s]), fmt::format("loss of step {}", s + 1));
+    note(relative_error(got.norms.at(s), want.norms[s]), fmt::format("norm of step {}", s + 1));
+    const TensorError grad = compare(got.grads.at(s), want.grads[s]).front();
+    note(grad.max_rel, fmt::format("gradient of {} at step {}", grad.name, s + 1));
+  }
+  const TensorError weight = compare(got.weights, want.weights).front();
+  note(weight.max_rel, fmt::format("weight {}", weight.name));
+  return worst;
+}
+
+bool same_bits(const RunResult& a, const RunResult& b) {
+  const auto same = [](const NamedTensors& x, const NamedTensors& y) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const auto& p, const auto& q) {
+      return p.first == q.first && at::equal(p.second, q.second);
+    });
+  };
+  return a.losses == b.losses && a.norms == b.norms && same(a.weights, b.weights) &&
+         std::equal(a.grads.begin(), a.grads.end(), b.grads.begin(), b.grads.end(), same);
+}
+
+}  // namespace quatrain

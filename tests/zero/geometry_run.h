@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// A few steps of a tiny model at one geometry, by one of its ranks: what the tests of data
+// parallelism compare. Works on any backend's world.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "quatrain/cost/zero.h"
+#include "quatrain/engine/engine_test_support.h"
+#include "quatrain/verify/compare.h"
+
+namespace quatrain {
+
+struct Geometry {
+  int replicas = 1;
+  int shards = 1;
+  int zero_stage = 0;
+  int accumulation = 1;
+  RunOptions options = {};
+  std::string schedule = "1f1b";
+  int ranks() const { return replicas * shards; }
+  std::string name() const;
+};
+
+struct Recipe {
+  ModelSpec spec = tiny_qwen3();
+  Dtype dtype = Dtype::kFloat64;
+  Recompute recompute = Recompute::kNone;
+  std::vector<std::string> trainable = {};
+  OptimizerOptions optimizer = {.name = "sgd", .lr = 0.1, .weight_decay = 0.0, .max_norm = 0.0};
+  std::int64_t global_batch = 24;
+  std::int64_t seq = 9;
+  double z_loss = 0.0;
+  int steps = 5;
+};
+
+struct RunResult {
+  std::vector<double> losses, norms;
+  std::vector<NamedTensors> grads;  // of each step
+  NamedTensors weights;             // after the last
+  std::vector<TraceEvent> trace;    // of the last step
+};
+
+// The parts of a run, for tests that look inside it. Called by every rank of `world`.
+struct GeometryJob {
+  GeometryJob(const Recipe& recipe, const Geometry& geometry, Communicator& world);
+  StepReport step(std::int64_t number);
+
+  Plan plan;
+  Mesh mesh;
+  DataGroups groups;
+  Model model;
+  ZeroUnits units;
+  SyntheticLoader data;
+  std::unique_ptr<Optimizer> optimizer;
+  Executor executor;
+  Schedule schedule;
+};
+
+RunResult run_geometry(const Recipe& recipe, const Geometry& geometry, Communicator& world);
+
+// Largest relative error of losses, norms, gradients and weights, and where it is.
+struct Difference {
+  double max_rel = 0.0;
+  std::string where;
+};
+Difference difference(const RunResult& got, const RunResult& want);
+bool same_bits(const RunResult& a, const RunResult& b);
+
+}  // namespace quatrain
