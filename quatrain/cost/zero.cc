@@ -142,7 +142,8 @@ namespace {
 // Follows a row as the executor does: a reduced gradient is freed when the next one is opened.
 class PeakWalk {
  public:
-  PeakWalk(const ZeroShape& shape, const StageUnits& layers) : shape_(shape), layers_(layers) {}
+  PeakWalk(const ZeroShape& shape, const StageUnits& layers, Bytes head)
+      : shape_(shape), layers_(layers), head_(head) {}
 
   ZeroPeaks run(const std::vector<Action>& row) {
     for (const Action& action : row) step(action);
@@ -156,11 +157,11 @@ class PeakWalk {
     const int index = action.unit.value_or(-1);
     switch (action.kind) {
       case ActionKind::kUnshard:
-        if (shape_.zero_stage == 3) gathered_ += unit(index).numel() * size_of(shape_.dtype);
-        peaks_.gathered = std::max(peaks_.gathered, Bytes{gathered_});
+        gathered_ += gathered_bytes(index);
+        peaks_.buffers = std::max(peaks_.buffers, Bytes{gathered_});
         return;
       case ActionKind::kReshard:
-        gathered_ -= unit(index).numel() * size_of(shape_.dtype);
+        gathered_ -= gathered_bytes(index);
         return;
       case ActionKind::kReduceGrad:
         reducing_.insert(index);
@@ -181,9 +182,16 @@ class PeakWalk {
     }
   }
 
+  // A computation of one layer, or of all.
   void open(const Action& action) {
-    const LayerUnits& layer = layers_.at(static_cast<std::size_t>(action.unit.value_or(-1)));
-    if (layer.grads_in_forward != (action.kind == ActionKind::kForward)) return;
+    if (action.unit) return open(action, layers_.at(static_cast<std::size_t>(*action.unit)));
+    for (const LayerUnits& layer : layers_) open(action, layer);
+  }
+  void open(const Action& action, const LayerUnits& layer) {
+    const bool forward = action.kind == ActionKind::kForward;
+    if (layer.grads_in_forward != forward) return;
+    if (forward) peaks_.buffers = std::max(peaks_.buffers, Bytes{gathered_} + head_);
+    if (shape_.pieces() == 1 || shape_.zero_stage < 2) return;
     for (const int index : layer.grads) {
       if (open_.contains(index) && !reducing_.contains(index)) continue;
       for (const int done : reducing_) {
@@ -196,12 +204,17 @@ class PeakWalk {
       peaks_.whole_grads = std::max(peaks_.whole_grads, Bytes{whole_});
     }
   }
+  std::int64_t gathered_bytes(int index) const {
+    const bool gathers = shape_.zero_stage == 3 && shape_.pieces() > 1;
+    return gathers ? unit(index).numel() * size_of(shape_.dtype) : 0;
+  }
   std::int64_t bytes(int index) const {
     return unit(index).trainable_numel() * size_of(wide(shape_.dtype));
   }
 
   const ZeroShape& shape_;
   const StageUnits& layers_;
+  Bytes head_;
   ZeroPeaks peaks_;
   std::int64_t gathered_ = 0;
   std::int64_t whole_ = 0;
@@ -211,9 +224,8 @@ class PeakWalk {
 }  // namespace
 
 ZeroPeaks zero_peaks(const std::vector<Action>& row, const ZeroShape& shape,
-                     const StageUnits& layers) {
-  if (shape.pieces() == 1 || shape.zero_stage < 2) return {};
-  return PeakWalk(shape, layers).run(row);
+                     const StageUnits& layers, Bytes head) {
+  return PeakWalk(shape, layers, head).run(row);
 }
 
 Schedule lowered_schedule(const ModelSpec& model, const Plan& plan,

@@ -67,13 +67,13 @@ using WireCosts = std::map<std::string, std::map<std::string, WireCost>>;  // by
 // A gather or reduce of Psi elements sends (n-1) pieces padded to the largest.
 WireCosts zero_wire(const std::vector<Action>& row, const ZeroShape& shape);
 
-// The most that the row holds at once beside what a rank keeps.
+// The most that the row holds at once beside what a rank keeps, each by itself.
 struct ZeroPeaks {
-  Bytes gathered;     // whole values, stage 3
+  Bytes buffers;  // gathered units (stage 3) and the head's chunk of logits, `head`, in its forward
   Bytes whole_grads;  // gradients not reduced yet, stages 2 and 3
 };
 ZeroPeaks zero_peaks(const std::vector<Action>& row, const ZeroShape& shape,
-                     const StageUnits& layers);
+                     const StageUnits& layers, Bytes head);
 
 // The schedule that a plan runs: its generator, the optimizer's step, and ZeRO's actions where
 // there are data ranks.

@@ -132,10 +132,10 @@ TEST(Zero, case_086_PeaksDoNotDependOnDepth) {
     const Plan plan = plan_of(stage, 4);
     const ZeroShape shape = zero_shape(model, plan, {}, 0);
     const Schedule schedule = lowered_schedule(model, plan, {}, {});
-    return zero_peaks(schedule.per_rank[0], shape, stage_units(model, shape.units));
+    return zero_peaks(schedule.per_rank[0], shape, stage_units(model, shape.units), {});
   };
   for (const int stage : {2, 3}) {
-    EXPECT_EQ(peaks(2, stage).gathered.value, peaks(9, stage).gathered.value);
+    EXPECT_EQ(peaks(2, stage).buffers.value, peaks(9, stage).buffers.value);
     EXPECT_EQ(peaks(2, stage).whole_grads.value, peaks(9, stage).whole_grads.value);
   }
   // One whole gradient at a time: the largest unit's. Two gathered units: the largest neighbours.
@@ -144,8 +144,8 @@ TEST(Zero, case_086_PeaksDoNotDependOnDepth) {
   for (const ZeroUnit& unit : units) largest = std::max(largest, unit.numel());
   EXPECT_EQ(peaks(9, 2).whole_grads.value, 4 * largest);
   EXPECT_EQ(peaks(9, 3).whole_grads.value, 4 * largest);
-  EXPECT_EQ(peaks(9, 2).gathered.value, 0);
-  EXPECT_EQ(peaks(9, 3).gathered.value, 2 * (units[1].numel() + units[2].numel()));
+  EXPECT_EQ(peaks(9, 2).buffers.value, 0);
+  EXPECT_EQ(peaks(9, 3).buffers.value, 2 * (units[1].numel() + units[2].numel()));
 }
 
 }  // namespace

@@ -66,6 +66,15 @@ class CountingAllocator final : public c10::Allocator {
   kernels::BlockCache cache_;
 };
 
+// Whether `value` is a new highest.
+bool raise(std::atomic<std::int64_t>& highest, std::int64_t value) {
+  std::int64_t seen = highest.load(std::memory_order_relaxed);
+  while (value > seen) {
+    if (highest.compare_exchange_weak(seen, value)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string_view name(MemoryCategory category) {
@@ -105,26 +114,34 @@ MemoryUse MemoryOwner::peak() const {
   return use;
 }
 
+MemoryUse MemoryOwner::highest() const {
+  MemoryUse use;
+  for (std::size_t c = 0; c < highest_.size(); ++c) use.bytes[c] = highest_[c].load();
+  return use;
+}
+
 void MemoryOwner::reset_peak() {
   peak_total_.store(total_.load());
-  for (std::size_t c = 0; c < live_.size(); ++c) at_peak_[c].store(live_[c].load());
+  for (std::size_t c = 0; c < live_.size(); ++c) {
+    at_peak_[c].store(live_[c].load());
+    highest_[c].store(live_[c].load());
+  }
 }
 
 void MemoryOwner::add(MemoryCategory category, std::int64_t bytes) {
-  live_[static_cast<std::size_t>(category)].fetch_add(bytes, std::memory_order_relaxed);
+  const auto c = static_cast<std::size_t>(category);
+  raise(highest_[c], live_[c].fetch_add(bytes, std::memory_order_relaxed) + bytes);
   const std::int64_t total = total_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  std::int64_t peak = peak_total_.load(std::memory_order_relaxed);
-  if (total <= peak) return;
-  while (total > peak && !peak_total_.compare_exchange_weak(peak, total)) {
-  }
-  for (std::size_t c = 0; c < live_.size(); ++c) {
-    at_peak_[c].store(live_[c].load(std::memory_order_relaxed), std::memory_order_relaxed);
+  if (!raise(peak_total_, total)) return;
+  for (std::size_t i = 0; i < live_.size(); ++i) {
+    at_peak_[i].store(live_[i].load(std::memory_order_relaxed), std::memory_order_relaxed);
   }
 }
 
 void MemoryOwner::move(MemoryCategory from, MemoryCategory to, std::int64_t bytes) {
   live_[static_cast<std::size_t>(from)].fetch_sub(bytes, std::memory_order_relaxed);
-  live_[static_cast<std::size_t>(to)].fetch_add(bytes, std::memory_order_relaxed);
+  const auto t = static_cast<std::size_t>(to);
+  raise(highest_[t], live_[t].fetch_add(bytes, std::memory_order_relaxed) + bytes);
   if (total_.load() != peak_total_.load()) return;
   for (std::size_t c = 0; c < live_.size(); ++c) at_peak_[c].store(live_[c].load());
 }

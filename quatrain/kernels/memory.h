@@ -15,7 +15,12 @@
 namespace quatrain {
 
 enum class MemoryCategory : std::uint8_t {
-  kParams, kGrads, kOptimizer, kActivations, kBuffers, kTransient
+  kParams,
+  kGrads,
+  kOptimizer,
+  kActivations,
+  kBuffers,
+  kTransient
 };
 inline constexpr int kNumMemoryCategories = 6;
 std::string_view name(MemoryCategory category);
@@ -34,9 +39,11 @@ class MemoryOwner {
   // The categories at the moment of the total's peak since the last reset_peak(). Allocations that
   // race with the peak's own may be attributed to it.
   MemoryUse peak() const;
+  // The most of each category by itself since the last reset_peak(), whenever that was.
+  MemoryUse highest() const;
   void reset_peak();
 
-  void add(MemoryCategory category, std::int64_t bytes);                        // allocator only
+  void add(MemoryCategory category, std::int64_t bytes);  // allocator only
   void move(MemoryCategory from, MemoryCategory to, std::int64_t bytes);
 
  private:
@@ -44,6 +51,7 @@ class MemoryOwner {
   std::atomic<std::int64_t> total_{0};
   std::atomic<std::int64_t> peak_total_{0};
   std::array<std::atomic<std::int64_t>, kNumMemoryCategories> at_peak_{};
+  std::array<std::atomic<std::int64_t>, kNumMemoryCategories> highest_{};
 };
 
 // Installs the counting allocator for this process; later calls do nothing. Call first in main().

@@ -28,7 +28,7 @@ BuildOptions build_options(const Recipe& recipe) {
   return {.dtype = scalar_type(recipe.dtype),
           .recompute = recipe.recompute,
           .trainable = recipe.trainable,
-          .head_chunk_tokens = 7};
+          .head_chunk_tokens = kHeadChunk};
 }
 
 SyntheticOptions data_options(const Recipe& recipe, const Plan& plan, int rank, int ranks) {

@@ -11,6 +11,8 @@
 
 namespace quatrain {
 
+inline constexpr std::int64_t kHeadChunk = 7;  // positions whose logits exist at once
+
 struct Geometry {
   int replicas = 1;
   int shards = 1;

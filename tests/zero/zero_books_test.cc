@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// The books of data parallelism: bytes and calls on the wire, bytes that a rank keeps, and what it
+// holds for a while, counted on every rank while steps run, equal cost/ exactly.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <mutex>
+
+#include "quatrain/comm/counting.h"
+#include "quatrain/comm/thread/thread.h"
+#include "quatrain/cost/walk.h"
+#include "quatrain/engine/rank_thread.h"
+#include "quatrain/kernels/memory.h"
+#include "tests/zero/geometry_run.h"
+
+namespace quatrain {
+namespace {
+
+// Calls check(job, counts, memory) on every rank; `memory` counts that rank alone.
+using Check = std::function<void(GeometryJob&, CommCounts&, MemoryOwner&)>;
+void on_every_rank(const Recipe& recipe, const Geometry& geometry, const Check& check) {
+  install_counting_allocator();
+  SCOPED_TRACE(fmt::format("{} {} {}", recipe.spec.name, name(recipe.dtype), geometry.name()));
+  run_thread_ranks(geometry.ranks(), {}, [&](std::unique_ptr<Communicator> world) {
+    MemoryOwner memory;
+    const RankThread prologue({.threads = 1, .memory = &memory});
+    CommCounts counts;
+    const auto counted = make_counting(std::move(world), counts);
+    GeometryJob job(recipe, geometry, *counted);
+    check(job, counts, memory);
+  });
+}
+
+WireCosts wire_of(const CommCounts& counts) {
+  WireCosts costs;
+  for (const auto& [group, operations] : counts.groups()) {
+    if (group == "control" || group == "world") continue;
+    for (int o = 0; o < kNumOperations; ++o) {
+      const CommCount count = operations[static_cast<std::size_t>(o)];
+      if (count.calls == 0) continue;
+      costs[group][std::string(name(static_cast<Operation>(o)))] = {count.calls, count.bytes};
+    }
+  }
+  return costs;
+}
+
+std::string text_of(const WireCosts& costs) {
+  std::string text;
+  for (const auto& [group, operations] : costs) {
+    for (const auto& [operation, cost] : operations) {
+      text +=
+          fmt::format("{} {}: {} calls, {} B\n", group, operation, cost.calls, cost.bytes.value);
+    }
+  }
+  return text;
+}
+
+std::vector<Geometry> geometries() {
+  std::vector<Geometry> all;
+  for (const int zero : {0, 1, 2, 3}) {
+    for (const int accumulation : {1, 3}) {
+      for (const int shards : {1, 2, 3, 8}) all.push_back({1, shards, zero, accumulation});
+      all.push_back({2, 2, zero, accumulation});
+    }
+  }
+  all.push_back({1, 4, 2, 3, {.reduce_once = true}});
+  all.push_back({1, 4, 3, 3, {.prefetch = 2, .reduce_once = true}});
+  return all;
+}
+
+std::vector<Recipe> recipes() {
+  std::vector<Recipe> all;
+  for (const Dtype dtype : {Dtype::kFloat64, Dtype::kFloat32, Dtype::kBFloat16}) {
+    Recipe recipe{.spec = tiny_gpt2(), .dtype = dtype, .optimizer = {.name = "adamw"}};
+    all.push_back(recipe);
+    recipe.spec = tiny_qwen3();
+    recipe.spec.tied = false;
+    recipe.trainable = {"*layers.1.*", "*q_proj*", "*lm_head*"};
+    all.push_back(recipe);
+  }
+  return all;
+}
+
+TEST(ZeroBooks, BytesOnTheWireAreTheCost) {
+  std::mutex mutex;
+  for (const Recipe& recipe : recipes()) {
+    for (const Geometry& geometry : geometries()) {
+      on_every_rank(recipe, geometry, [&](GeometryJob& job, CommCounts& counts, MemoryOwner&) {
+        (void)job.step(1);
+        const CommCounts before = counts;
+        (void)job.step(2);
+        const WireCosts want =
+            zero_wire(job.schedule.per_rank[0],
+                      zero_shape(recipe.spec, job.plan, recipe.trainable, job.mesh.rank()));
+        const std::lock_guard lock(mutex);
+        EXPECT_EQ(text_of(wire_of(counts.since(before))), text_of(want)) << job.mesh.rank();
+      });
+    }
+  }
+}
+
+TEST(ZeroBooks, case_085_case_101_StateIsTheCost) {
+  std::mutex mutex;
+  for (const Recipe& recipe : recipes()) {
+    for (const Geometry& geometry : geometries()) {
+      on_every_rank(recipe, geometry, [&](GeometryJob& job, CommCounts&, MemoryOwner& memory) {
+        const StateBytes want = state_bytes(recipe.spec, job.plan, recipe.optimizer.name, 0.0,
+                                            recipe.trainable, job.mesh.rank());
+        for (const int step : {0, 1, 2}) {
+          if (step > 0) (void)job.step(step);
+          const MemoryUse live = memory.live();
+          const std::lock_guard lock(mutex);
+          EXPECT_EQ(live[MemoryCategory::kParams], want.params.value) << "step " << step;
+          EXPECT_EQ(live[MemoryCategory::kGrads], want.grads.value) << "step " << step;
+          EXPECT_EQ(live[MemoryCategory::kOptimizer], want.optimizer.value) << "step " << step;
+          EXPECT_EQ(live[MemoryCategory::kActivations], 0) << "step " << step;
+          EXPECT_EQ(live[MemoryCategory::kBuffers], 0) << "step " << step;
+        }
+      });
+    }
+  }
+}
+
+TEST(ZeroBooks, case_086_WhatLivesForAWhileIsTheCost) {
+  std::mutex mutex;
+  for (const Recipe& recipe : recipes()) {
+    for (const Geometry& geometry : geometries()) {
+      on_every_rank(recipe, geometry, [&](GeometryJob& job, CommCounts&, MemoryOwner& memory) {
+        const ZeroShape shape =
+            zero_shape(recipe.spec, job.plan, recipe.trainable, job.mesh.rank());
+        const std::int64_t rows = std::min(kHeadChunk, job.plan.microbatch_size * recipe.seq);
+        const Bytes head{rows * recipe.spec.vocab * size_of(recipe.dtype)};
+        const ZeroPeaks want = zero_peaks(job.schedule.per_rank[0], shape,
+                                          stage_units(recipe.spec, shape.units), head);
+        const std::int64_t kept = memory.live()[MemoryCategory::kGrads];
+        memory.reset_peak();
+        (void)job.step(1);
+        const MemoryUse highest = memory.highest();
+        const std::lock_guard lock(mutex);
+        EXPECT_EQ(highest[MemoryCategory::kGrads] - kept, want.whole_grads.value);
+        EXPECT_EQ(highest[MemoryCategory::kBuffers], want.buffers.value);
+      });
+    }
+  }
+}
+
+// Case 086's other half, on the runtime: deeper models peak at the same bytes.
+TEST(ZeroBooks, PeaksDoNotDependOnDepth) {
+  std::mutex mutex;
+  std::map<int, std::vector<std::int64_t>> peaks;  // by zero stage
+  for (const std::int64_t layers : {2, 6}) {
+    for (const int zero : {2, 3}) {
+      Recipe recipe{.spec = tiny_qwen3(), .optimizer = {.name = "adamw"}};
+      recipe.spec.layers = layers;
+      on_every_rank(recipe, {1, 4, zero, 2},
+                    [&](GeometryJob& job, CommCounts&, MemoryOwner& memory) {
+                      const std::int64_t kept = memory.live()[MemoryCategory::kGrads];
+                      memory.reset_peak();
+                      (void)job.step(1);
+                      const MemoryUse highest = memory.highest();
+                      if (job.mesh.rank() != 0) return;
+                      const std::lock_guard lock(mutex);
+                      peaks[zero].push_back(highest[MemoryCategory::kGrads] - kept +
+                                            highest[MemoryCategory::kBuffers]);
+                    });
+    }
+  }
+  EXPECT_EQ(peaks[2][0], peaks[2][1]);
+  EXPECT_EQ(peaks[3][0], peaks[3][1]);
+}
+
+}  // namespace
+}  // namespace quatrain
