@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -34,6 +35,10 @@ at::Tensor to_tensor(std::span<const std::int64_t> values) {
   return x;
 }
 
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLook{10};  // at the headers, while the operation is waited for
+
 // What is compared when the headers have come; gives what is wrong, or nothing.
 using Compare = std::function<std::optional<std::string>()>;
 
@@ -45,12 +50,15 @@ class CheckedState final : public Work::State {
         where_(std::move(where)),
         compare_(std::move(compare)) {}
 
+  // Why not simply for the headers first: an error of the wait then names the operation, and not
+  // an all_gather that nobody has written.
   bool wait_until(Work::Deadline deadline) override {
-    if (!headers_.wait_until(deadline)) return false;
-    if (compare_) {
-      if (const auto wrong = compare_()) throw CommError(where_ + ": " + *wrong);
-      compare_ = nullptr;
+    while (!headers_.done()) {
+      const Work::Deadline look = std::min(deadline, Clock::now() + kLook);
+      if (!wait_for_work(look) && look < deadline) continue;
+      if (!headers_.wait_until(deadline)) return false;
     }
+    compare();
     return work_.wait_until(deadline);
   }
   bool done() const override { return headers_.done() && work_.done(); }
@@ -59,6 +67,24 @@ class CheckedState final : public Work::State {
   }
 
  private:
+  // What the backend finds wrong is told by the headers, where they have come, in both ranks'
+  // words.
+  bool wait_for_work(Work::Deadline deadline) {
+    try {
+      return work_.wait_until(deadline);
+    } catch (const CommError&) {
+      if (headers_.done()) compare();
+      throw;
+    }
+  }
+
+  void compare() {
+    headers_.wait();  // done
+    if (!compare_) return;
+    if (const auto wrong = compare_()) throw CommError(where_ + ": " + *wrong);
+    compare_ = nullptr;
+  }
+
   Work headers_;
   Work work_;
   std::string where_;

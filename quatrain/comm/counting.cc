@@ -8,6 +8,8 @@
 #include <numeric>
 #include <utility>
 
+#include "quatrain/mesh/wire.h"
+
 namespace quatrain {
 namespace {
 
@@ -17,21 +19,20 @@ std::int64_t row_numel(const at::Tensor& x) {
   return std::accumulate(sizes.begin() + 1, sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-std::int64_t elements_sent(const Call& call, int rank, std::int64_t n) {
+std::int64_t elements_sent(const Call& call, int rank, int n) {
   const at::Tensor& x = call.tensor();
-  const auto piece = [&] { return (x.numel() + n - 1) / n; };
   switch (call.operation) {
     case Operation::kAllReduce:
-      return 2 * (n - 1) * piece();
+      return all_reduce_wire(n, x.numel());
     case Operation::kAllGather:
     case Operation::kReduceScatter:
-      return (n - 1) * *std::max_element(call.rows.begin(), call.rows.end()) * row_numel(x);
+      return gather_wire(n, *std::max_element(call.rows.begin(), call.rows.end()) * row_numel(x));
     case Operation::kAllToAll: {
       const auto all = std::accumulate(call.rows.begin(), call.rows.end(), std::int64_t{0});
       return (all - call.rows[static_cast<std::size_t>(rank)]) * row_numel(x);
     }
     case Operation::kBroadcast:
-      return (n - 1) * piece();
+      return gather_wire(n, (x.numel() + n - 1) / n);
     case Operation::kSend:
       return x.numel();
     case Operation::kRecv:
