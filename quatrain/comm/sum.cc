@@ -16,6 +16,7 @@ namespace quatrain {
 namespace {
 
 constexpr std::int64_t kBlock = 1024;  // elements: 4 KiB of float32
+constexpr std::int64_t kSmallBlock = 64;
 
 // bfloat16 as the bits it is: the upper half of a float32.
 struct BFloat16Bits {
@@ -73,11 +74,14 @@ class Reducer {
                   std::int64_t count) {
     std::int64_t begin = 0;
     for (; begin + kBlock <= count; begin += kBlock) block(outs, sources, begin, kBlock);
+    for (; begin + kSmallBlock <= count; begin += kSmallBlock) {
+      block(outs, sources, begin, kSmallBlock);
+    }
     if (begin < count) block(outs, sources, begin, count - begin);
   }
 
  private:
-  // Inlined into run() twice, once with `size` a constant.
+  // Inlined, so that `size` is a constant but for the last elements.
   [[gnu::always_inline]] static inline void block(std::span<std::byte* const> outs,
                                                   std::span<const std::byte* const> sources,
                                                   std::int64_t begin, std::int64_t size) {
@@ -122,6 +126,12 @@ void reduce(std::span<std::byte* const> outs, std::span<const std::byte* const> 
 }
 
 }  // namespace
+
+bool can_reduce(at::ScalarType dtype) {
+  constexpr std::array kDtypes = {at::kDouble, at::kFloat, at::kBFloat16,
+                                  at::kLong,   at::kInt,   at::kByte};
+  return std::ranges::find(kDtypes, dtype) != kDtypes.end();
+}
 
 void reduce_in_order(std::span<std::byte* const> outs, std::span<const std::byte* const> sources,
                      std::int64_t count, at::ScalarType dtype, ReduceOp op) {

@@ -12,12 +12,15 @@
 
 namespace quatrain {
 
+// float64, float32, bfloat16, int64, int32, uint8: what communicators carry.
+bool can_reduce(at::ScalarType dtype);
+
 // outs[k][i] = sources[0][i] op sources[1][i] op ..., for every k and every i < count; left to
 // right. Sums are taken in wide(dtype) (bfloat16: float32; integers in their own type, wrapping)
 // and rounded once. NaN wins max and min. An element's bits depend on nothing but its sources, so
 // any cut into chunks gives the same. An out may be a source; other overlap is not allowed.
 // REQUIRES: at least one source; each pointer aligned for dtype, or count = 0.
-// Dtypes: float64, float32, bfloat16, int64, int32, uint8; BugError for another.
+// BugError unless can_reduce(dtype).
 void reduce_in_order(std::span<std::byte* const> outs, std::span<const std::byte* const> sources,
                      std::int64_t count, at::ScalarType dtype, ReduceOp op);
 

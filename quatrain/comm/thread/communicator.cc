@@ -12,6 +12,7 @@
 
 #include "quatrain/base/check.h"
 #include "quatrain/base/error.h"
+#include "quatrain/comm/sum.h"
 
 namespace quatrain {
 namespace {
@@ -195,13 +196,16 @@ class ThreadCommunicator final : public Communicator {
     return Work(std::move(work));
   }
 
-  // Of the collective that is about to be called.
+  // Of the call that is about to be made; a message whose peer is wrong has no number yet.
   std::string where(Operation operation) const {
+    const bool message = operation == Operation::kSend || operation == Operation::kRecv;
     const ThreadGroup::Lane& lane = group_.collectives();
-    return group_.where(operation, lane.calls[static_cast<std::size_t>(rank_)] + 1);
+    const std::int64_t next = lane.calls[static_cast<std::size_t>(rank_)] + 1;
+    return group_.where(operation, message ? 0 : next);
   }
   void check(Operation operation, const at::Tensor& x) const {
-    CHECK(x.defined() && x.device().is_cpu(), "{}: not a tensor in memory", where(operation));
+    CHECK(x.defined() && x.device().is_cpu() && can_reduce(x.scalar_type()),
+          "{}: {} is not what ranks exchange in memory", where(operation), describe(x));
   }
   void check_peer(Operation operation, int peer) const {
     CHECK(peer >= 0 && peer < size(), "{}: rank {} is not in a group of {}", where(operation), peer,

@@ -3,6 +3,7 @@
 // The others: part r fills what is rank r's, straight from the peers' tensors.
 #include "quatrain/comm/thread/part.h"
 
+#include <c10/util/SmallVector.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +11,6 @@
 #include <cstring>
 #include <functional>
 #include <numeric>
-#include <vector>
 
 #include "quatrain/comm/sum.h"
 
@@ -18,6 +18,8 @@ namespace quatrain {
 namespace {
 
 using Calls = std::span<const ThreadCall>;
+template <class T>
+using Pointers = c10::SmallVector<T, 16>;  // a rank each
 
 std::int64_t sum_of(std::span<const std::int64_t> rows) {
   return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
@@ -45,9 +47,9 @@ void all_reduce_part(Calls calls, std::size_t member) {
   const std::int64_t begin = piece_begin(count, calls.size(), member);
   const std::int64_t end = piece_begin(count, calls.size(), member + 1);
   const auto offset = begin * static_cast<std::int64_t>(c10::elementSize(calls[0].dtype));
-  std::vector<std::byte*> outs;
+  Pointers<std::byte*> outs;
   for (const ThreadCall& call : calls) outs.push_back(call.out + offset);
-  const std::vector<const std::byte*> sources(outs.begin(), outs.end());
+  const Pointers<const std::byte*> sources(outs.begin(), outs.end());
   if (end > begin) reduce_in_order(outs, sources, end - begin, calls[0].dtype, calls[0].op);
 }
 
@@ -66,7 +68,7 @@ void reduce_scatter_part(Calls calls, std::size_t member) {
   const std::int64_t offset = rows_before(mine.rows, member) * mine.row_bytes();
   const std::int64_t count = mine.rows[member] * mine.numel();
   if (count == 0) return;
-  std::vector<const std::byte*> sources;
+  Pointers<const std::byte*> sources;
   for (const ThreadCall& call : calls) sources.push_back(call.in + offset);
   const std::array<std::byte*, 1> out = {mine.out};
   reduce_in_order(out, sources, count, mine.dtype, mine.op);
