@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Every rank computes what all ranks bring, and from it what must come out here.
 #include "quatrain/comm/conformance_case.h"
 
 #include <ATen/ops/cat.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Locks: a rank that goes to sleep holds the job's lock while it looks for a deadlock, and names
+// waits under it; who opens or ends an operation takes it only when somebody sleeps on that one.
 #include "quatrain/comm/thread/job.h"
 
 #include <fmt/format.h>

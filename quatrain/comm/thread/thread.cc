@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The ranks' threads: each ends by telling the job, whether it returns or throws.
 #include "quatrain/comm/thread/thread.h"
 
 #include <fmt/format.h>
