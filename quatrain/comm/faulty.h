@@ -34,7 +34,8 @@ struct FaultRule {
 };
 
 // The rules are the same on every rank; of several that fit a call the first is taken. With a rule
-// that drops, every group gets a twin, "<name>.dropped", in which the dropping rank waits.
+// that drops, every group gets a twin, "<name>.dropped", in which the dropping rank waits: where
+// that wait is watched, its timeout should be longer than the others'.
 std::unique_ptr<Communicator> make_faulty(std::unique_ptr<Communicator> inner,
                                           std::vector<FaultRule> rules);
 
