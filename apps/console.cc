@@ -28,13 +28,14 @@ void Console::clear_progress() {
 }
 
 void Console::line(const std::string& text) {
+  if (silent_) return;
   clear_progress();
   write_to(json_ ? stderr : stdout, text + "\n");
   log_quietly(text);
 }
 
 void Console::progress(const std::string& text) {
-  if (!on_terminal()) return;
+  if (silent_ || !on_terminal()) return;
   clear_progress();
   write_to(stdout, text);
   progress_width_ = text.size();
@@ -42,7 +43,7 @@ void Console::progress(const std::string& text) {
 
 void Console::document(const nlohmann::ordered_json& document) {
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  if (json_) write_to(stdout, document.dump(2, ' ', false, kReplace) + "\n");
+  if (json_ && !silent_) write_to(stdout, document.dump(2, ' ', false, kReplace) + "\n");
 }
 
 std::string printable(std::string_view text) {

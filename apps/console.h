@@ -10,7 +10,8 @@ namespace quatrain::apps {
 
 class Console {
  public:
-  explicit Console(bool json = false) : json_(json) {}
+  // `silent`: of a rank whose words another rank says.
+  explicit Console(bool json = false, bool silent = false) : json_(json), silent_(silent) {}
   bool json() const { return json_; }
   void line(const std::string& text);                     // a result line; also in log.txt
   void progress(const std::string& text);                 // overwritten by the next; terminals only
@@ -20,6 +21,7 @@ class Console {
  private:
   void clear_progress();
   bool json_;
+  bool silent_;
   std::size_t progress_width_ = 0;
 };
 

@@ -70,9 +70,9 @@ Bytes stash_bytes(const RunConfig& config) {
 
 }  // namespace
 
-StateBytes state_bytes_of(const RunConfig& config) {
+StateBytes state_bytes_of(const RunConfig& config, int rank) {
   return state_bytes(config.model, make_plan(config), config.optimizer.name,
-                     config.optimizer.momentum, config.training.trainable);
+                     config.optimizer.momentum, config.training.trainable, rank);
 }
 
 void print_layout(const RunConfig& config, Console& console) {

@@ -13,5 +13,5 @@ int dry_run(const RunConfig& config, Console& console);
 // What both a run and a dry run print first: model, layout, plan, bytes a rank.
 void print_layout(const RunConfig& config, Console& console);
 // Bytes of parameters, gradients and optimizer that a rank will keep.
-StateBytes state_bytes_of(const RunConfig& config);
+StateBytes state_bytes_of(const RunConfig& config, int rank = 0);
 }  // namespace quatrain::apps

@@ -3,6 +3,7 @@
 // user's mistake.
 #pragma once
 #include <functional>
+#include <string>
 
 namespace quatrain::apps {
 
@@ -17,6 +18,13 @@ enum ExitCode : int {
   kPreempted = 75
 };
 
-int guarded(const std::function<int()>& command);
+// `who` comes before the message: "rank 5: ".
+int guarded(const std::function<int()>& command, const std::string& who = "");
+
+// The code of a job whose ranks ended with these two: 70, 69, 74, 65, 2, 1, 75, 0 from the worst.
+int worst(int a, int b);
+
+// One line on stderr, after "quatrain: ".
+void say(const std::string& text);
 
 }  // namespace quatrain::apps

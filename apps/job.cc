@@ -9,11 +9,12 @@
 #include <utility>
 
 #include "quatrain/base/error.h"
+#include "quatrain/cost/zero.h"
 
 namespace quatrain::apps {
 namespace fs = std::filesystem;
 
-RunConfig load_config(const fs::path& file, const std::vector<std::string>& overrides) {
+RunConfig load_config(const fs::path& file, const std::vector<std::string>& overrides, int world) {
   if (!fs::exists(file)) {
     throw ConfigError(fmt::format("{}: no such file; give the TOML file of a run", file.string()));
   }
@@ -21,7 +22,7 @@ RunConfig load_config(const fs::path& file, const std::vector<std::string>& over
     throw ConfigError(fmt::format("{} is a folder; give a TOML file, such as {}", file.string(),
                                   (file / "config.toml").string()));
   }
-  RunConfigResult result = read_run_config(file, overrides);
+  RunConfigResult result = read_run_config(file, overrides, world);
   if (result.problems.empty()) result.problems = check(result.config);
   throw_if_any(result.problems);
   return std::move(result.config);
@@ -51,11 +52,14 @@ std::vector<DataSource> sources_of(const std::vector<DataPath>& paths, const Run
   return open_sources(paths, options);
 }
 
-LoaderOptions loader_options(const RunConfig& config, const Tokenizer* tokenizer) {
+LoaderOptions loader_options(const RunConfig& config, const Tokenizer* tokenizer, int rank,
+                             int size) {
   LoaderOptions options;
   options.seq_len = config.training.seq_len;
   options.global_batch = config.training.global_batch;
   options.microbatch_size = config.training.micro_batch;
+  options.dp_rank = rank;
+  options.dp_size = size;
   options.seed = config.run.seed;
   options.mask_documents = config.data.mask_documents;
   if (tokenizer != nullptr) options.eod_id = tokenizer->eod_id();
@@ -100,22 +104,12 @@ LrSchedule lr_schedule_of(const RunConfig& config) {
 }
 
 Schedule schedule_of(const RunConfig& config) {
-  const Plan plan = make_plan(config);
-  return with_optimizer_step(
-      make_schedule(plan.schedule, {.num_ranks = config.parallel.pp,
-                                    .num_microbatches = static_cast<int>(plan.num_microbatches),
-                                    .chunks = plan.chunks}));
+  return lowered_schedule(config.model, make_plan(config), config.training.trainable);
 }
 
-int threads_of(const RunConfig& config) {
+int threads_of(const RunConfig& config, int ranks_here) {
   if (config.run.threads > 0) return config.run.threads;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
-std::vector<ParamUnit*> unit_pointers(const Model& model) {
-  std::vector<ParamUnit*> units;
-  for (const auto& unit : model.units()) units.push_back(unit.get());
-  return units;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_here);
 }
 
 }  // namespace quatrain::apps

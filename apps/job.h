@@ -16,8 +16,10 @@
 
 namespace quatrain::apps {
 
-// Reads, overrides and checks; throws ConfigError with every problem.
-RunConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides);
+// Reads, overrides and checks for `world` ranks (0: what the degrees multiply to); throws
+// ConfigError with every problem.
+RunConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides,
+                      int world = 0);
 
 // Null when the configuration names none. Throws DataError when its ids exceed the vocabulary.
 std::unique_ptr<Tokenizer> tokenizer_of(const RunConfig& config);
@@ -27,14 +29,15 @@ std::unique_ptr<Tokenizer> tokenizer_of(const RunConfig& config);
 std::vector<DataSource> sources_of(const std::vector<DataPath>& paths, const RunConfig& config,
                                    const Tokenizer* tokenizer);
 
-LoaderOptions loader_options(const RunConfig& config, const Tokenizer* tokenizer);
+// Of one of `size` data ranks.
+LoaderOptions loader_options(const RunConfig& config, const Tokenizer* tokenizer, int rank = 0,
+                             int size = 1);
 BuildOptions build_options(const RunConfig& config);
 OptimizerOptions optimizer_options(const RunConfig& config);
 LrSchedule lr_schedule_of(const RunConfig& config);
 // With the optimizer's step; the same object that the planner would time.
 Schedule schedule_of(const RunConfig& config);
-int threads_of(const RunConfig& config);
-
-std::vector<ParamUnit*> unit_pointers(const Model& model);
+// Compute threads of a rank that shares this host with `ranks_here` in all.
+int threads_of(const RunConfig& config, int ranks_here = 1);
 
 }  // namespace quatrain::apps

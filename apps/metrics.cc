@@ -35,7 +35,7 @@ nlohmann::ordered_json to_json(const StepMetrics& m) {
     const auto category = static_cast<MemoryCategory>(c);
     peak[std::string(name(category))] = m.peak[category];
   }
-  line["comm"] = nlohmann::ordered_json::object();
+  line["comm"] = m.comm;
   line["exposed_comm_ms"] = m.exposed_comm_ms;
   line["bubble_ms"] = m.bubble_ms;
   return line;

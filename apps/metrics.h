@@ -21,6 +21,8 @@ struct StepMetrics {
   double model_flops = 0.0;                // of this step
   double bubble_ms = 0.0;
   double exposed_comm_ms = 0.0;
+  nlohmann::ordered_json comm =
+      nlohmann::ordered_json::object();  // calls and bytes by axis, operation
 
   double tokens_per_s() const { return static_cast<double>(step_tokens) / seconds; }
   std::optional<double> mfu() const;

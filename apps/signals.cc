@@ -30,6 +30,8 @@ StopSignals::~StopSignals() {
   std::signal(SIGTERM, SIG_DFL);
 }
 
+bool StopSignals::terminated() { return g_received == SIGTERM; }
+
 int StopSignals::received() const { return static_cast<int>(g_received); }
 
 }  // namespace quatrain::apps

@@ -11,7 +11,8 @@ class StopSignals {
   ~StopSignals();  // restores the previous ones
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
-  int received() const;  // the signal's number, 0 when none came
+  int received() const;      // the signal's number, 0 when none came
+  static bool terminated();  // SIGTERM came, since the handlers were installed last
 };
 
 }  // namespace quatrain::apps

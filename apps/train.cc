@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // quatrain train: options, and what they choose between.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,6 +11,7 @@
 #include "apps/console.h"
 #include "apps/dry_run.h"
 #include "apps/job.h"
+#include "apps/ranks.h"
 #include "apps/trainer.h"
 #include "quatrain/base/error.h"
 #include "quatrain/spec/run_config.h"
@@ -17,27 +21,62 @@ namespace {
 
 struct Options {
   std::string config;
+  std::string backend;
+  int ranks = 0;
   std::vector<std::string> overrides;
   bool dry_run = false;
   bool json = false;
   bool help_config = false;
 };
 
+RunConfig load_for(const Launch& launch, const Options& options) {
+  std::vector<std::string> overrides = options.overrides;
+  if (!options.backend.empty()) overrides.push_back("comm.backend=" + options.backend);
+  const int launched = launched_ranks(launch);
+  if (launched > 0 && options.ranks > 0 && launched != options.ranks) {
+    throw ConfigError(fmt::format("--ranks {} but {} started {} processes; leave --ranks out",
+                                  options.ranks, name(launch.launcher), launched));
+  }
+  RunConfig config = load_config(options.config, overrides, std::max(launched, options.ranks));
+  const bool processes =
+      launched > 0 && !config.comm.backend.empty() && config.comm.backend != "mpi";
+  if (processes) {
+    throw ConfigError(
+        fmt::format("comm.backend = \"{}\" is one process, but {} started {}; leave "
+                    "it out, or start without the launcher",
+                    config.comm.backend, name(launch.launcher), launched));
+  }
+  return config;
+}
+
+// Once for all ranks: text becomes tokens in a cache, and every id is checked.
+void prepare_data(const RunConfig& config) {
+  const auto tokenizer = tokenizer_of(config);
+  sources_of(config.data.train, config, tokenizer.get());
+  sources_of(config.data.validation, config, tokenizer.get());
+}
+
 int train(const Options& options) {
-  Console console(options.json);
   if (options.help_config) {
-    console.line(help_config());
+    Console().line(help_config());
     return 0;
   }
   if (options.config.empty()) throw ConfigError("train: CONFIG is missing; quatrain train --help");
-  const RunConfig config = load_config(options.config, options.overrides);
+  const Launch launch = launch_of_this_process();
+  Console console(options.json, launch.rank != 0);
+  const RunConfig config = load_for(launch, options);
   if (config.data.train.empty()) {
     throw ConfigError(options.config +
                       ": data.train is empty; give [data] train = [{ path = ... }]");
   }
   if (options.dry_run) return dry_run(config, console);
-  Trainer trainer(config, console);
-  return trainer.run();
+  return run_on_ranks(
+      config, launch, [&] { prepare_data(config); },
+      [&](Rank& rank) {
+        Console own(options.json, rank.world.rank() != 0);
+        Trainer trainer(config, rank, own);
+        return trainer.run();
+      });
 }
 
 }  // namespace
@@ -47,6 +86,10 @@ Registered add_train(CLI::App& app) {
   auto options = std::make_shared<Options>();
   parser->add_option("config", options->config, "TOML file of the run");
   parser->add_option("overrides", options->overrides, "section.key=value ...");
+  parser->add_option("--ranks", options->ranks, "ranks of this process, where dp_shard = -1")
+      ->check(CLI::Range(1, 1 << 24));
+  parser->add_option("--backend", options->backend,
+                     "self, thread or mpi; the same as comm.backend=");
   parser->add_flag("--dry-run", options->dry_run,
                    "check everything, print layout and bytes a rank, stop");
   parser->add_flag("--json", options->json, "one JSON document on stdout, the rest on stderr");

@@ -12,11 +12,12 @@
 #include "apps/dry_run.h"
 #include "apps/job.h"
 #include "apps/metrics.h"
+#include "apps/rank_metrics.h"
 #include "apps/run_folder.h"
 #include "apps/signals.h"
 #include "apps/text.h"
+#include "quatrain/base/file.h"
 #include "quatrain/base/text.h"
-#include "quatrain/comm/self/self.h"
 #include "quatrain/cost/walk.h"
 #include "quatrain/engine/executor.h"
 #include "quatrain/engine/rank_thread.h"
@@ -39,66 +40,86 @@ ExecutorOptions executor_options(const RunConfig& config) {
   options.max_norm = config.optimizer.max_norm;
   options.z_loss = config.training.z_loss;
   options.seed = config.run.seed;
+  options.trace = config.metrics.trace_steps > 0;
   return options;
 }
 
-Model make_model(const RunConfig& config) {
-  Model model(config.model, build_options(config));
-  model.allocate(true);
+// Fills this rank's part of the model and returns what its optimizer updates.
+std::span<const UnitShard> filled(ZeroUnits& units, Model& model, const RunConfig& config) {
+  units.allocate(true);
   if (config.weights == "none") {
-    model.initialise(config.run.seed);
+    units.initialise(config.run.seed);
   } else {
-    load_weights(model, config.weights);
+    load_values(units, [&] { load_weights(model, config.weights); });
   }
-  return model;
+  return units.shards();
 }
 
 }  // namespace
 
 // Members are destroyed from the last to the first: tensors before the books that count them.
 struct Trainer::State {
-  State(RunConfig resolved, Console& out)
+  State(RunConfig resolved, Rank& own, Console& out)
       : config(std::move(resolved)),
+        rank(own),
+        world(own.world),
         console(out),
-        prologue({.threads = threads_of(config), .memory = &memory}),
+        prologue({.threads = threads_of(config, own.ranks_here), .memory = &memory}),
         tokenizer(tokenizer_of(config)),
         training(make_train_loader(sources_of(config.data.train, config, tokenizer.get()),
-                                   loader_options(config, tokenizer.get()))),
-        world(make_self_communicator()),
-        model(make_model(config)),
-        optimizer(make_optimizer(optimizer_options(config), unit_pointers(model))),
-        executor(model, *optimizer, *training, *world, executor_options(config)),
+                                   loader_options_here())),
+        groups(make_data_groups(world, mesh())),
+        model(config.model, build_options(config)),
+        units(model, groups, config.parallel.zero),
+        optimizer(make_optimizer(optimizer_options(config), filled(units, model, config))),
+        executor(model, units, *optimizer, *training, world, executor_options(config)),
         schedule(schedule_of(config)),
         lr_schedule(lr_schedule_of(config)) {
     if (!config.data.validation.empty()) {
       validation = make_eval_loader(sources_of(config.data.validation, config, tokenizer.get()),
-                                    loader_options(config, tokenizer.get()));
+                                    loader_options_here());
     }
     optimizer->allocate();
   }
 
+  Mesh mesh() const {
+    const Plan plan = make_plan(config);
+    return Mesh(plan.degrees, plan.axis_order, world.rank());
+  }
+  LoaderOptions loader_options_here() const {
+    const Mesh here = mesh();
+    const AxisSet data = AxisSet(Axis::kDpReplicate) | Axis::kDpShard;
+    return loader_options(config, tokenizer.get(), here.coord(data), here.degree(data));
+  }
+  bool speaks() const { return world.rank() == 0; }
   StepMetrics step(std::int64_t number);
   std::optional<double> validate();
   void sample();
   void introduce();
   void check_books() const;
   void log_step(const StepMetrics& metrics, bool last);
+  void keep_trace(StepMetrics& metrics);
+  void save();
   void finish(const StepMetrics& metrics, int signal);
 
   RunConfig config;
+  Rank& rank;
+  Communicator& world;
   Console& console;
   MemoryOwner memory;
   RankThread prologue;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<DataLoader> training;
   std::unique_ptr<DataLoader> validation;
-  std::unique_ptr<Communicator> world;
+  DataGroups groups;
   Model model;
+  ZeroUnits units;
   std::unique_ptr<Optimizer> optimizer;
   Executor executor;
   Schedule schedule;
   LrSchedule lr_schedule;
-  std::optional<RunFolder> folder;
+  std::optional<RunFolder> folder;  // of rank 0
+  std::vector<TraceEvent> trace;    // of the first metrics.trace_steps steps
   double first_loss = 0.0;
   double total_seconds = 0.0;
   std::optional<double> validation_loss;
@@ -106,6 +127,7 @@ struct Trainer::State {
 
 StepMetrics Trainer::State::step(std::int64_t number) {
   memory.reset_peak();
+  const CommCounts before = rank.counts;
   StepMetrics metrics;
   const double factor = lr_factor(lr_schedule, number);
   const Clock::time_point begin = Clock::now();
@@ -115,6 +137,9 @@ StepMetrics Trainer::State::step(std::int64_t number) {
   metrics.step_tokens = config.training.global_batch * config.training.seq_len;
   metrics.tokens_seen = number * metrics.step_tokens;
   metrics.peak = memory.peak();
+  metrics.exposed_comm_ms = metrics.report.exposed_comm_ms;
+  const CommCounts sent = rank.counts.since(before);
+  merge_over_ranks(metrics, sent, world);
   metrics.model_flops = model_flops(config.model, config.training.global_batch,
                                     config.training.seq_len, config.training.trainable)
                             .value;
@@ -126,7 +151,7 @@ StepMetrics Trainer::State::step(std::int64_t number) {
 std::optional<double> Trainer::State::validate() {
   if (validation == nullptr) return std::nullopt;
   const Clock::time_point begin = Clock::now();
-  const EvalReport report = evaluate(model, *validation, *world);
+  const EvalReport report = evaluate(model, units, *validation, world);
   validation_loss = report.loss;
   console.line(fmt::format("validation loss {:.4f}  perplexity {:.2f}  ({} tokens, {:.1f} s)",
                            report.loss, std::exp(report.loss), with_commas(report.tokens),
@@ -136,6 +161,8 @@ std::optional<double> Trainer::State::validate() {
 
 void Trainer::State::sample() {
   if (tokenizer == nullptr) return;
+  const WholeValues whole(units);
+  if (!speaks()) return;
   TextRequest request;
   request.prompt = config.metrics.sample_prompt;
   request.tokens = config.metrics.sample_tokens;
@@ -145,14 +172,17 @@ void Trainer::State::sample() {
 
 void Trainer::State::introduce() {
   print_layout(config, console);
-  console.line(fmt::format("a step    {} x {} tokens on {} threads", config.training.global_batch,
-                           config.training.seq_len, threads_of(config)));
+  const int threads = threads_of(config, rank.ranks_here);
+  console.line(fmt::format("a step    {} x {} tokens on {} rank{} ({}) of {} thread{}",
+                           config.training.global_batch, config.training.seq_len, world.size(),
+                           world.size() == 1 ? "" : "s", world.backend(), threads,
+                           threads == 1 ? "" : "s"));
 }
 
 // A rank that keeps more or less than its plan says would run out of memory, or train something
 // else, much later.
 void Trainer::State::check_books() const {
-  const StateBytes planned = state_bytes_of(config);
+  const StateBytes planned = state_bytes_of(config, world.rank());
   const MemoryUse live = memory.live();
   for (const auto& [category, bytes] : {std::pair{MemoryCategory::kParams, planned.params},
                                         std::pair{MemoryCategory::kGrads, planned.grads},
@@ -174,9 +204,23 @@ void Trainer::State::log_step(const StepMetrics& metrics, bool last) {
   }
 }
 
-void Trainer::State::finish(const StepMetrics& metrics, int signal) {
+void Trainer::State::keep_trace(StepMetrics& metrics) {
+  if (metrics.report.step > config.metrics.trace_steps) return;
+  trace.insert(trace.end(), metrics.report.trace.begin(), metrics.report.trace.end());
+  if (metrics.report.step < config.metrics.trace_steps) return;
+  const std::vector<std::string> all = gather_texts(world, to_chrome_rows(trace, world.rank()));
+  if (folder) write_file_atomically(folder->path() / "trace.json", to_chrome_json(all));
+  trace.clear();
+}
+
+void Trainer::State::save() {
+  const WholeValues whole(units);
+  if (!speaks()) return;
   save_weights(model, folder->weights());
   if (tokenizer != nullptr) tokenizer->save(folder->weights());
+}
+
+void Trainer::State::finish(const StepMetrics& metrics, int signal) {
   if (signal != 0) {
     console.line(fmt::format("stopped by signal {} after step {}", signal, metrics.report.step));
   }
@@ -192,35 +236,39 @@ void Trainer::State::finish(const StepMetrics& metrics, int signal) {
   console.document(document);
 }
 
-Trainer::Trainer(RunConfig config, Console& console)
-    : state_(std::make_unique<State>(std::move(config), console)) {}
+Trainer::Trainer(RunConfig config, Rank& rank, Console& console)
+    : state_(std::make_unique<State>(std::move(config), rank, console)) {}
 Trainer::~Trainer() = default;
 
 int Trainer::run() {
   State& s = *state_;
   s.check_books();
-  s.folder.emplace(s.config);
+  if (s.speaks()) s.folder.emplace(s.config);
   s.introduce();
   const StopSignals signals;
   const std::int64_t steps = s.config.training.steps;
   StepMetrics metrics;
+  bool stopped = false;
   const auto due = [](std::int64_t number, std::int64_t every) {
     return every > 0 && number % every == 0;
   };
   for (std::int64_t number = 1; number <= steps; ++number) {
     metrics = s.step(number);
-    const bool last = number == steps || signals.received() != 0;
+    s.keep_trace(metrics);
+    stopped = any_rank(signals.received() != 0, s.world);
+    const bool last = number == steps || stopped;
     s.log_step(metrics, last);
     nlohmann::ordered_json line = to_json(metrics);
     if (due(number, s.config.metrics.eval_every) || last) {
       if (const auto loss = s.validate()) line["validation_loss"] = *loss;
     }
-    s.folder->add_metrics(line);
+    if (s.folder) s.folder->add_metrics(line);
     if (last) break;
     if (due(number, s.config.metrics.sample_every)) s.sample();
   }
-  s.finish(metrics, signals.received());
-  if (signals.received() == 0) s.sample();
+  s.save();
+  if (s.folder) s.finish(metrics, signals.received());
+  if (!stopped) s.sample();
   return 0;
 }
 

@@ -229,7 +229,7 @@ ZeroPeaks zero_peaks(const std::vector<Action>& row, const ZeroShape& shape,
 }
 
 Schedule lowered_schedule(const ModelSpec& model, const Plan& plan,
-                          const std::vector<std::string>& trainable, const RunOptions& options) {
+                          const std::vector<std::string>& trainable) {
   const Mesh mesh(plan.degrees, plan.axis_order, 0);
   const Schedule schedule = with_optimizer_step(
       make_schedule(plan.schedule, {.num_ranks = mesh.degree(Axis::kPp),
@@ -237,8 +237,8 @@ Schedule lowered_schedule(const ModelSpec& model, const Plan& plan,
                                     .chunks = plan.chunks}));
   if (mesh.degree(kData) == 1) return schedule;
   return with_zero(schedule, {.zero_stage = plan.zero_stage,
-                              .prefetch = options.prefetch,
-                              .reduce_once = options.reduce_once,
+                              .prefetch = plan.prefetch,
+                              .reduce_once = plan.reduce_once,
                               .stages = {stage_units(model, zero_units(model, trainable))}});
 }
 

@@ -77,11 +77,7 @@ ZeroPeaks zero_peaks(const std::vector<Action>& row, const ZeroShape& shape,
 
 // The schedule that a plan runs: its generator, the optimizer's step, and ZeRO's actions where
 // there are data ranks.
-struct RunOptions {
-  int prefetch = 1;
-  bool reduce_once = false;
-};
 Schedule lowered_schedule(const ModelSpec& model, const Plan& plan,
-                          const std::vector<std::string>& trainable, const RunOptions& options);
+                          const std::vector<std::string>& trainable);
 
 }  // namespace quatrain

@@ -42,7 +42,7 @@ std::int64_t bytes_of(const WireCosts& costs, const std::string& group, const st
 }
 
 WireCosts wire_of(const ModelSpec& model, const Plan& plan, int rank = 0) {
-  const Schedule schedule = lowered_schedule(model, plan, {}, {});
+  const Schedule schedule = lowered_schedule(model, plan, {});
   return zero_wire(schedule.per_rank[0], zero_shape(model, plan, {}, rank));
 }
 
@@ -131,7 +131,7 @@ TEST(Zero, case_086_PeaksDoNotDependOnDepth) {
     const ModelSpec model = even_model(layers);
     const Plan plan = plan_of(stage, 4);
     const ZeroShape shape = zero_shape(model, plan, {}, 0);
-    const Schedule schedule = lowered_schedule(model, plan, {}, {});
+    const Schedule schedule = lowered_schedule(model, plan, {});
     return zero_peaks(schedule.per_rank[0], shape, stage_units(model, shape.units), {});
   };
   for (const int stage : {2, 3}) {

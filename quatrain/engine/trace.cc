@@ -50,25 +50,30 @@ double exposed_comm_ms(std::span<const TraceEvent> events) {
   return sum_us / 1000.0;
 }
 
-std::string to_chrome_json(std::span<const std::vector<TraceEvent>> by_rank, int first_rank) {
+std::string to_chrome_rows(std::span<const TraceEvent> events, int rank) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (std::size_t i = 0; i < by_rank.size(); ++i) {
-    const int rank = first_rank + static_cast<int>(i);
-    list.push_back(row_name("process_name", rank, 0, "rank " + std::to_string(rank)));
-    for (const TraceLane lane : kLanes) {
-      list.push_back(row_name("thread_name", rank, static_cast<int>(lane), name(lane)));
-    }
-    for (const TraceEvent& event : by_rank[i]) {
-      list.push_back({{"ph", "X"},
-                      {"name", to_string(event.action)},
-                      {"cat", name(event.lane)},
-                      {"pid", rank},
-                      {"tid", static_cast<int>(event.lane)},
-                      {"ts", event.begin_us},
-                      {"dur", event.end_us - event.begin_us}});
-    }
+  list.push_back(row_name("process_name", rank, 0, "rank " + std::to_string(rank)));
+  for (const TraceLane lane : kLanes) {
+    list.push_back(row_name("thread_name", rank, static_cast<int>(lane), name(lane)));
   }
-  return nlohmann::ordered_json{{"traceEvents", list}, {"displayTimeUnit", "ms"}}.dump();
+  for (const TraceEvent& event : events) {
+    list.push_back({{"ph", "X"},
+                    {"name", to_string(event.action)},
+                    {"cat", name(event.lane)},
+                    {"pid", rank},
+                    {"tid", static_cast<int>(event.lane)},
+                    {"ts", event.begin_us},
+                    {"dur", event.end_us - event.begin_us}});
+  }
+  return list.dump();
+}
+
+std::string to_chrome_json(std::span<const std::string> rows) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const std::string& text : rows) {
+    for (auto& row : nlohmann::ordered_json::parse(text)) all.push_back(std::move(row));
+  }
+  return nlohmann::ordered_json{{"traceEvents", all}, {"displayTimeUnit", "ms"}}.dump() + "\n";
 }
 
 }  // namespace quatrain

@@ -39,8 +39,10 @@ class TraceRecorder {
 // Time that the rank's thread stood still for collectives.
 double exposed_comm_ms(std::span<const TraceEvent> events);
 
-// Chrome's trace-event JSON, read by chrome://tracing and Perfetto: one process row a rank, one
-// thread row a lane. `first_rank`'s events come first. Complete events ("ph": "X"), microseconds.
-std::string to_chrome_json(std::span<const std::vector<TraceEvent>> by_rank, int first_rank = 0);
+// One rank's rows of a Chrome trace, read by chrome://tracing and Perfetto: a process a rank, a
+// thread a lane; complete events ("ph": "X"), microseconds. A JSON array.
+std::string to_chrome_rows(std::span<const TraceEvent> events, int rank);
+// The document of all ranks' rows.
+std::string to_chrome_json(std::span<const std::string> rows);
 
 }  // namespace quatrain

@@ -242,6 +242,23 @@ void ZeroUnits::end_step() {
   trace_ = nullptr;
 }
 
+void ZeroUnits::open_values() {
+  if (!frees_values_) return;
+  for (Held& held : held_) {
+    held.unit->set_values(
+        allocate_values(*held.unit, held.unit->numel(), MemoryCategory::kBuffers));
+  }
+}
+
+void ZeroUnits::keep_values() {
+  if (!frees_values_) return;
+  for (Held& held : held_) {
+    UnitShard& shard = shards_[held.index];
+    shard.value.copy_(held.unit->flat_value().narrow(0, shard.begin, shard.end - shard.begin));
+    held.unit->set_values({});
+  }
+}
+
 double ZeroUnits::now_us() const { return trace_ != nullptr ? trace_->now_us() : 0.0; }
 
 void ZeroUnits::wait(Work& work, const Action& action, TraceLane lane, double began_us) {
@@ -269,6 +286,12 @@ StageUnits stage_units(const Model& model) {
   stage.back().input_half_reads = false;
   stage.back().grads_in_forward = true;
   return stage;
+}
+
+void load_values(ZeroUnits& units, const std::function<void()>& fill) {
+  units.open_values();
+  fill();
+  units.keep_values();
 }
 
 WholeValues::WholeValues(ZeroUnits& units) : units_(units) {

@@ -112,6 +112,8 @@ std::string to_json(const Plan& plan) {
                   {"schedule", plan.schedule},
                   {"chunks", plan.chunks},
                   {"zero_stage", plan.zero_stage},
+                  {"prefetch", plan.prefetch},
+                  {"reduce_once", plan.reduce_once},
                   {"sequence_parallel", plan.sequence_parallel},
                   {"cp_style", plan.cp_style},
                   {"recompute", std::string(name(plan.recompute))},
@@ -137,6 +139,8 @@ Plan plan_from_json(std::string_view text) {
   keys.take("schedule", plan.schedule);
   keys.take("chunks", plan.chunks);
   keys.take("zero_stage", plan.zero_stage);
+  keys.take("prefetch", plan.prefetch);
+  keys.take("reduce_once", plan.reduce_once);
   keys.take("sequence_parallel", plan.sequence_parallel);
   keys.take("cp_style", plan.cp_style);
   keys.take("recompute", recompute);

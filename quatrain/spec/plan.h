@@ -26,8 +26,10 @@ struct Plan {
   std::int64_t num_microbatches = 1;  // for each optimizer step and dp rank
   std::vector<int> stage_begin{0};    // first layer of each stage
   std::string schedule = "1f1b";
-  int chunks = 1;                     // stages a rank
-  int zero_stage = 0;                 // 0..3 (Rajbhandari et al., arXiv:1910.02054)
+  int chunks = 1;            // stages a rank
+  int zero_stage = 0;        // 0..3 (Rajbhandari et al., arXiv:1910.02054)
+  int prefetch = 1;          // units gathered ahead, stage 3
+  bool reduce_once = false;  // stages 2, 3: gradients stay whole until the last micro-batch
   bool sequence_parallel = false;
   std::string cp_style = "ring";
   Recompute recompute = Recompute::kNone;

@@ -212,29 +212,28 @@ class Checker {
 
   // What the runtime does not have yet. Goes when it does.
   void unsupported(bool model_known) {
-    const std::pair<const char*, int> axes[] = {{"dp_replicate", p_.dp_replicate},
-                                                {"dp_shard", p_.dp_shard},
-                                                {"tp", p_.tp},
-                                                {"pp", p_.pp},
-                                                {"cp", p_.cp},
-                                                {"ep", p_.ep},
-                                                {"etp", p_.etp}};
+    const std::pair<const char*, int> axes[] = {
+        {"tp", p_.tp}, {"pp", p_.pp}, {"cp", p_.cp}, {"ep", p_.ep}, {"etp", p_.etp}};
     for (const auto& [axis, degree] : axes) {
       if (degree <= 1) continue;
       add(fmt::format("parallel.{}", axis),
-          fmt::format("parallel.{} = {}: more than one rank is not supported yet", axis, degree),
+          fmt::format("parallel.{} = {} is not supported yet", axis, degree),
           fmt::format("{} = 1", axis));
     }
     const auto refuse = [&](bool given, const char* key, const char* remedy) {
       if (given) add(key, fmt::format("{} is not supported yet", key), remedy);
     };
-    refuse(p_.zero > 0 && p_.zero <= 3, "parallel.zero", "zero = 0");
     refuse(p_.chunks > 1, "parallel.chunks", "chunks = 1");
     refuse(p_.sequence_parallel, "parallel.sequence_parallel", "sequence_parallel = false");
     refuse(c_.checkpoint.interval > 0, "checkpoint.interval", "interval = 0");
     refuse(c_.checkpoint.resume != "never", "checkpoint.resume", "resume = \"never\"");
-    refuse(c_.comm.backend == "mpi" || c_.comm.backend == "nccl", "comm.backend",
-           "backend = \"self\"");
+    if (c_.comm.backend == "self" && data_ranks(p_) * model_ranks(p_) > 1) {
+      add("comm.backend",
+          fmt::format("backend = \"self\" is one rank, the degrees multiply to {}",
+                      data_ranks(p_) * model_ranks(p_)),
+          "backend = \"thread\", or start under mpirun");
+    }
+    refuse(c_.comm.backend == "nccl", "comm.backend", "backend = \"thread\" or \"mpi\"");
     if (model_known && c_.model.experts) {
       add("model.model_type",
           fmt::format("{}: mixture-of-experts models are not supported by the runtime yet",
@@ -281,6 +280,8 @@ Plan make_plan(const RunConfig& config) {
   plan.schedule = p.schedule;
   plan.chunks = p.chunks;
   plan.zero_stage = p.zero;
+  plan.prefetch = p.prefetch;
+  plan.reduce_once = p.reduce_once;
   plan.sequence_parallel = p.sequence_parallel;
   plan.cp_style = p.cp_style;
   plan.recompute = config.training.recompute;

@@ -26,7 +26,7 @@ struct RunConfig {
     std::string name = "run";
     std::string folder;  // default runs/<name>
     std::uint64_t seed = 1234;
-    int threads = 0;     // compute threads a rank; 0: the cores of this host over its ranks
+    int threads = 0;  // compute threads a rank; 0: the cores of this host over its ranks
   } run;
   ModelSpec model;
   std::string weights = "none";  // none | folder
@@ -36,7 +36,7 @@ struct RunConfig {
     std::string format = "auto";  // auto | megatron | llmc | nanogpt | text
     std::string tokenizer;        // "bytes" or a path; empty: token files only, no sampling of text
     bool mask_documents = false;
-    int prefetch = 2;             // steps
+    int prefetch = 2;  // steps
   } data;
   struct Training {
     std::int64_t steps = 1000;
@@ -54,6 +54,8 @@ struct RunConfig {
     int dp_replicate = 1;
     int dp_shard = 1;  // -1: what is left of the ranks
     int zero = 0;
+    int prefetch = 1;
+    bool reduce_once = false;
     int tp = 1;
     bool sequence_parallel = false;
     int pp = 1;

@@ -16,6 +16,8 @@ Plan make_plan(const Recipe& recipe, const Geometry& geometry) {
   plan.degrees[static_cast<std::size_t>(Axis::kDpReplicate)] = geometry.replicas;
   plan.degrees[static_cast<std::size_t>(Axis::kDpShard)] = geometry.shards;
   plan.zero_stage = geometry.zero_stage;
+  plan.prefetch = geometry.prefetch;
+  plan.reduce_once = geometry.reduce_once;
   plan.dtype = recipe.dtype;
   plan.recompute = recipe.recompute;
   plan.schedule = geometry.schedule;
@@ -52,8 +54,7 @@ std::span<const UnitShard> filled(ZeroUnits& units) {
 
 std::string Geometry::name() const {
   return fmt::format("zero {} on {} x {} ranks, accumulation {}, prefetch {}{}", zero_stage,
-                     replicas, shards, accumulation, options.prefetch,
-                     options.reduce_once ? ", reduced once" : "");
+                     replicas, shards, accumulation, prefetch, reduce_once ? ", reduced once" : "");
 }
 
 GeometryJob::GeometryJob(const Recipe& recipe, const Geometry& geometry, Communicator& world)
@@ -72,7 +73,7 @@ GeometryJob::GeometryJob(const Recipe& recipe, const Geometry& geometry, Communi
                 .trace = true}) {
   optimizer->allocate();
   plan.num_microbatches = data.num_microbatches();
-  schedule = lowered_schedule(recipe.spec, plan, recipe.trainable, geometry.options);
+  schedule = lowered_schedule(recipe.spec, plan, recipe.trainable);
 }
 
 StepReport GeometryJob::step(std::int64_t number) { return executor.run(schedule, number, 1.0); }

@@ -18,7 +18,8 @@ struct Geometry {
   int shards = 1;
   int zero_stage = 0;
   int accumulation = 1;
-  RunOptions options = {};
+  int prefetch = 1;
+  bool reduce_once = false;
   std::string schedule = "1f1b";
   int ranks() const { return replicas * shards; }
   std::string name() const;

@@ -66,8 +66,8 @@ std::vector<Geometry> geometries() {
       all.push_back({2, 2, zero, accumulation});
     }
   }
-  all.push_back({1, 4, 2, 3, {.reduce_once = true}});
-  all.push_back({1, 4, 3, 3, {.prefetch = 2, .reduce_once = true}});
+  all.push_back({1, 4, 2, 3, 1, true});
+  all.push_back({1, 4, 3, 3, 2, true});
   return all;
 }
 

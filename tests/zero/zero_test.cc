@@ -80,7 +80,7 @@ TEST(Zero, case_020_case_023_TiedWeightsWithAccumulation) {
     Recipe recipe{.spec = tiny_gpt2(), .optimizer = kAdamW};
     const RunResult want = run_on_threads(recipe, {1, 1, 0, 4});
     for (const int zero : {0, 1, 2, 3}) {
-      expect_equal(recipe, {1, 2, zero, 4, {.reduce_once = reduce_once}}, want);
+      expect_equal(recipe, {1, 2, zero, 4, 1, reduce_once}, want);
     }
   }
 }
@@ -93,8 +93,9 @@ TEST(Zero, OtherSchedulesFrozenParametersAndRecompute) {
                 .z_loss = 1e-3};
   const RunResult want = run_on_threads(recipe, {});
   for (const int zero : {0, 1, 2, 3}) {
-    expect_equal(recipe, {1, 4, zero, 4, {}, "gpipe"}, want);
-    expect_equal(recipe, {1, 4, zero, 4, {.prefetch = 3}}, want);
+    expect_equal(recipe, {.shards = 4, .zero_stage = zero, .accumulation = 4, .schedule = "gpipe"},
+                 want);
+    expect_equal(recipe, {1, 4, zero, 4, 3}, want);
   }
 }
 
@@ -103,9 +104,9 @@ TEST(Zero, OtherSchedulesFrozenParametersAndRecompute) {
 TEST(Zero, case_025_case_026_PrefetchKeepsTheBits) {
   for (const ModelSpec& spec : {tiny_gpt2(), tiny_qwen3()}) {
     Recipe recipe{.spec = spec, .optimizer = kAdamW};
-    const RunResult want = run_on_threads(recipe, {1, 4, 3, 2, {.prefetch = 0}});
+    const RunResult want = run_on_threads(recipe, {1, 4, 3, 2, 0});
     for (const int prefetch : {1, 2, 8}) {
-      EXPECT_TRUE(same_bits(run_on_threads(recipe, {1, 4, 3, 2, {.prefetch = prefetch}}), want))
+      EXPECT_TRUE(same_bits(run_on_threads(recipe, {1, 4, 3, 2, prefetch}), want))
           << spec.name << " prefetch " << prefetch;
     }
   }
@@ -123,7 +124,7 @@ TEST(Zero, StagesOfOneGeometryKeepTheLossBits) {
 // The gather of the next unit has begun before the layer before it ends: read from the events.
 TEST(Zero, TraceShowsThePrefetch) {
   const auto ahead = [](int prefetch) {
-    const RunResult run = run_on_threads({}, {1, 2, 3, 1, {.prefetch = prefetch}});
+    const RunResult run = run_on_threads({}, {1, 2, 3, 1, prefetch});
     std::map<std::string, double> layer_ends;
     int count = 0;
     for (const TraceEvent& event : run.trace) {

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// See ranks.h.
+#include "apps/ranks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/guard.h"
+#include "apps/signals.h"
+#include "quatrain/base/error.h"
+#include "quatrain/comm/checked.h"
+#include "quatrain/comm/mpi/mpi.h"
+#include "quatrain/comm/self/self.h"
+#include "quatrain/comm/thread/thread.h"
+#include "quatrain/comm/watched.h"
+
+namespace quatrain::apps {
+namespace {
+
+int ranks_of(const RunConfig& config) {
+  const auto& p = config.parallel;
+  return p.dp_replicate * p.dp_shard * p.tp * p.pp * p.cp;
+}
+
+class Job {
+ public:
+  Job(const RunConfig& config, const std::function<int(Rank&)>& body)
+      : config_(config), body_(body) {}
+
+  int rank(std::unique_ptr<Communicator> world, int ranks_here, std::span<WaitBoard> boards) {
+    CommCounts counts;
+    WatchOptions watch;
+    watch.timeout = Seconds{config_.comm.timeout_s};
+    watch.board = &boards[boards.size() == 1 ? 0 : static_cast<std::size_t>(world->rank())];
+    if (boards.size() > 1) watch.boards = boards;
+    if (config_.comm.checked) world = make_checked(std::move(world));
+    world = make_watched(std::move(world), watch);
+    world = make_counting(std::move(world), counts);
+    Rank rank{*world, counts, ranks_here};
+    return body_(rank);
+  }
+
+ private:
+  const RunConfig& config_;
+  const std::function<int(Rank&)>& body_;
+};
+
+struct Failure {
+  int rank;
+  std::exception_ptr error;
+};
+
+// The first failure under its rank's name, the others in one line. Returns the job's exit code.
+int report(std::vector<Failure> failures) {
+  const Failure first = failures.front();
+  const int code = guarded([&]() -> int { std::rethrow_exception(first.error); },
+                           fmt::format("rank {}: ", first.rank));
+  if (failures.size() == 1) return code;
+  std::vector<int> others;
+  for (std::size_t i = 1; i < failures.size(); ++i) others.push_back(failures[i].rank);
+  std::sort(others.begin(), others.end());
+  say(fmt::format("ranks {} ended because rank {} failed", fmt::join(others, ", "), first.rank));
+  return worst(code, kPeerFailed);
+}
+
+int run_threads(Job& job, int ranks) {
+  std::vector<WaitBoard> boards(static_cast<std::size_t>(ranks));
+  std::mutex mutex;
+  std::vector<Failure> failures;  // in order
+  int code = kDone;
+  try {
+    run_thread_ranks(ranks, {}, [&](std::unique_ptr<Communicator> world) {
+      const int rank = world->rank();
+      try {
+        const int own = job.rank(std::move(world), ranks, boards);
+        const std::lock_guard lock(mutex);
+        code = worst(code, own);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        failures.push_back({rank, std::current_exception()});
+        throw;
+      }
+    });
+  } catch (...) {
+    if (failures.empty()) throw;
+  }
+  return failures.empty() ? code : report(std::move(failures));
+}
+
+// mpirun sends SIGTERM to the survivors of a dead rank, and SIGKILL a second later. Other launchers
+// mean an orderly end by it.
+MpiOptions mpi_options(const Launch& launch) {
+  MpiOptions options;
+  if (launch.launcher == Launcher::kOpenMpi || launch.launcher == Launcher::kMpich) {
+    options.interrupted = [] { return StopSignals::terminated(); };
+  }
+  return options;
+}
+
+// This process is one rank. When it fails, the job ends: the launcher tells the others.
+int run_process(Job& job, const Launch& launch, const std::function<void()>& prepare) {
+  const StopSignals signals;
+  MpiWorld mpi(launch, mpi_options(launch));
+  std::unique_ptr<Communicator> world = mpi.communicator();
+  const std::string who = fmt::format("rank {}: ", launch.rank);
+  int code = kDone;
+  if (launch.size > 1 && launch.rank == 0) {
+    code = guarded([&] { return prepare(), kDone; }, who);
+    if (code != kDone) mpi.end_job(code);
+  }
+  world->barrier().wait();  // not watched: to prepare may take its time
+  std::array<WaitBoard, 1> board;
+  const int failure = guarded(
+      [&] {
+        code = job.rank(std::move(world), launch.local_size, board);
+        return kDone;
+      },
+      who);
+  if (failure != kDone) mpi.end_job(launch.size > 1 ? worst(failure, kPeerFailed) : failure);
+  return code;
+}
+
+}  // namespace
+
+Launch launch_of_this_process() {
+  const Launch launch = discover_launch(process_environment);
+  refuse_torchrun_on_cpus(launch, "quatrain train CONFIG");
+  return launch;
+}
+
+int launched_ranks(const Launch& launch) { return launch.size > 1 ? launch.size : 0; }
+
+int run_on_ranks(const RunConfig& config, const Launch& launch,
+                 const std::function<void()>& prepare, const std::function<int(Rank&)>& body) {
+  Job job(config, body);
+  const int ranks = ranks_of(config);
+  if (launch.size > 1 || config.comm.backend == "mpi") {
+    return run_process(job, launch, prepare);
+  }
+  if (ranks > 1 || config.comm.backend == "thread") {
+    if (ranks > 1) prepare();
+    return run_threads(job, ranks);
+  }
+  std::array<WaitBoard, 1> board;
+  return job.rank(make_self_communicator(), 1, board);
+}
+
+}  // namespace quatrain::apps
