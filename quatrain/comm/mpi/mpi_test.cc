@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "quatrain/base/error.h"
+#include "quatrain/comm/conformance.h"
 #include "quatrain/comm/mpi/mpi_test_main.h"
 
 namespace quatrain {
@@ -70,8 +71,10 @@ TEST(MpiWorldTest, RanksAgreeWithTheLauncher) {
   EXPECT_EQ(world->name(), "world");
 }
 
+TEST(MpiWorldTest, Conforms) { check_conformance(*test_world().communicator(), 7, 40); }
+
 // Sizes around every border: one round or two, one chunk or several, pieces of unequal length.
-TEST(MpiWorldTest, SumsAreInTheOfOrderOfRanksToTheBit) {
+TEST(MpiWorldTest, SumsAreInTheOrderOfRanksToTheBit) {
   const auto world = test_world().communicator();
   for (at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
     for (std::int64_t count : {0, 1, 2, 7, 1000, 4096, 4097, 8193, 300007, 2000003}) {

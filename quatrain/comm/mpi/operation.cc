@@ -41,7 +41,8 @@ class Transfer final : public MpiOperation {
   }
   void post(const Step& step, MpiExchange& exchange) override {
     exchange_chunks(step, exchange, {bytes_of(transfer_.out), &transfer_.out_pieces},
-                    {bytes_of(transfer_.in), &transfer_.in_pieces}, chunk_bytes_);
+                    {bytes_of(transfer_.in), &transfer_.in_pieces}, chunk_bytes_,
+                    !transfer_.chunked);
   }
 
   MpiTransfer transfer_;
@@ -72,20 +73,22 @@ void MpiOperation::plan(std::int64_t chunks, int phases) {
 }
 
 void MpiOperation::exchange_chunks(const Step& step, MpiExchange& exchange, Side out, Side in,
-                                   std::int64_t chunk_bytes) const {
+                                   std::int64_t chunk_bytes, bool to_self) const {
   const int size = link().size();
-  // From the next rank onwards: no rank is everybody's first.
-  for (int i = 1; i < size; ++i) {
-    const int from = (link().rank + size - i) % size;
-    const MpiPiece piece =
-        chunk_of((*out.pieces)[static_cast<std::size_t>(from)], step.chunk, chunk_bytes);
-    if (piece.bytes >= 0) exchange.receive(from, out.data + piece.begin, piece.bytes, tag(step));
-  }
-  for (int i = 1; i < size; ++i) {
+  const int first = to_self ? 0 : 1;
+  // From the next rank onwards: no rank is everybody's first. Sends first: a receive whose message
+  // is there copies it at once, and the peer would wait meanwhile for ours.
+  for (int i = first; i < size; ++i) {
     const int to = (link().rank + i) % size;
     const MpiPiece piece =
         chunk_of((*in.pieces)[static_cast<std::size_t>(to)], step.chunk, chunk_bytes);
     if (piece.bytes >= 0) exchange.send(to, in.data + piece.begin, piece.bytes, tag(step));
+  }
+  for (int i = first; i < size; ++i) {
+    const int from = (link().rank + size - i) % size;
+    const MpiPiece piece =
+        chunk_of((*out.pieces)[static_cast<std::size_t>(from)], step.chunk, chunk_bytes);
+    if (piece.bytes >= 0) exchange.receive(from, out.data + piece.begin, piece.bytes, tag(step));
   }
 }
 

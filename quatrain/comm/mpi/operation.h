@@ -23,7 +23,7 @@ struct MpiPiece {
   std::int64_t begin = 0;
   std::int64_t bytes = kNoMessage;
 };
-using MpiPieces = std::vector<MpiPiece>;  // by rank of the group; this rank's own never travels
+using MpiPieces = std::vector<MpiPiece>;  // by rank of the group
 
 // Which operation of which group this is.
 struct MpiCall {
@@ -71,7 +71,7 @@ class MpiOperation {
     const MpiPieces* pieces;
   };
   void exchange_chunks(const Step& step, MpiExchange& exchange, Side out, Side in,
-                       std::int64_t chunk_bytes) const;
+                       std::int64_t chunk_bytes, bool to_self = false) const;
 
   const MpiLink& link() const { return *call_.link; }
   int tag(const Step& step) const { return call_.tag + step.lane * kPhases + step.phase; }
@@ -98,8 +98,9 @@ using MpiOperationPtr = std::shared_ptr<MpiOperation>;
 // `bytes` of `piece` that belong to chunk `chunk`: an empty piece has one, empty, chunk.
 MpiPiece chunk_of(const MpiPiece& piece, std::int64_t chunk, std::int64_t chunk_bytes);
 
-// Every piece of `in` goes to its rank and every piece of `out` comes from its rank. Tensors are
-// contiguous and held until the end.
+// Every piece of `in` goes to its rank and every piece of `out` comes from its rank; this rank's
+// own travels only where not `chunked` (a message to oneself). Tensors are contiguous and held
+// until the end.
 struct MpiTransfer {
   at::Tensor out;
   MpiPieces out_pieces;

@@ -14,8 +14,8 @@
 namespace quatrain {
 namespace {
 
-// Staging of one lane, all peers together: the received and the sums stay in the L2 cache.
-constexpr std::int64_t kStagingBytes = std::int64_t{512} << 10;
+// Staging of one lane, all peers together. Of 64 KiB to 1 MiB the longest is the fastest.
+constexpr std::int64_t kStagingBytes = std::int64_t{1} << 20;
 constexpr std::int64_t kSmallestChunkBytes = std::int64_t{16} << 10;
 constexpr std::int64_t kAlign = 64;
 
@@ -46,14 +46,14 @@ class Reduction final : public MpiOperation {
     const std::int64_t incoming = chunk_of(own_, step.chunk, chunk_bytes_).bytes;
     const int size = link().size();
     for (int i = 1; i < size; ++i) {
-      const int from = (link().rank + size - i) % size;
-      if (incoming >= 0) exchange.receive(from, staged(step, from), incoming, tag(step));
-    }
-    for (int i = 1; i < size; ++i) {
       const int to = (link().rank + i) % size;
       const MpiPiece piece =
           chunk_of(reduction_.pieces[static_cast<std::size_t>(to)], step.chunk, chunk_bytes_);
       if (piece.bytes >= 0) exchange.send(to, in() + piece.begin, piece.bytes, tag(step));
+    }
+    for (int i = 1; i < size; ++i) {
+      const int from = (link().rank + size - i) % size;
+      if (incoming >= 0) exchange.receive(from, staged(step, from), incoming, tag(step));
     }
   }
 
