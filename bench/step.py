@@ -4,27 +4,21 @@
 their ratio and peak memory. Prints one table and writes one JSON file.
 
     bench/step.py BUILD_FOLDER [--pairs 5] [--threads 2] [--models gpt2-6x384 ...] [--eager-only]
+    bench/step.py BUILD_FOLDER --ranks 2 [--against ddp fsdp ...] [--backends thread mpi] [--add]
+
+The second compares ranks with PyTorch's over gloo: step_ranks.py says what with what.
 """
 import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 
+import step_ranks
+from step_models import MODELS
+from turns import run, tokens_per_s
+
 HERE = pathlib.Path(__file__).resolve().parent
-MODELS = ["gpt2-6x384", "gpt2-124m", "llama-8x512"]
-
-
-def run(command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        return {"error": (done.stderr.strip().splitlines() or ["failed"])[-1][:200]}
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
-def tokens_per_s(result):
-    return result["tokens"] / statistics.median(result["seconds"])
 
 
 def compare(ours, theirs, pairs):
@@ -46,26 +40,41 @@ def compare(ours, theirs, pairs):
     }
 
 
-def main():
+def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build")
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="of the one rank")
     parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
     parser.add_argument("--eager-only", action="store_true")
-    args = parser.parse_args()
+    ranks = parser.add_argument_group("many ranks")
+    ranks.add_argument("--ranks", type=int, default=1)
+    ranks.add_argument("--batch", type=int, default=0, help="sequences a rank; 0: the model's")
+    ranks.add_argument("--against", nargs="+", default=list(step_ranks.ZERO_STAGE),
+                       choices=list(step_ranks.ZERO_STAGE))
+    ranks.add_argument("--backends", nargs="+", default=["thread", "mpi"])
+    ranks.add_argument("--add", action="store_true", help="to the rounds of the JSON file")
+    return parser.parse_args()
+
+
+def main():
+    args = parse_arguments()
+    if args.ranks > 1:
+        return step_ranks.main(args)
     python = HERE.parent / ".venv/bin/python"
     results = []
     print(f"{'model':<14}{'against':<10}{'ours tok/s':>12}{'theirs':>10}{'ratio':>8}"
           f"{'(min - max)':>16}{'ours MB':>9}{'theirs':>8}")
     for model in args.models:
-        common = ["--model", model, "--threads", str(args.threads), "--steps", str(args.steps)]
+        common = ["--model", model, "--threads", args.threads, "--steps", args.steps,
+                  "--warmup", args.warmup]
         ours = [f"{args.build}/bench/quatrain_bench_step", *common]
         for against in ["eager"] if args.eager_only else ["eager", "compile"]:
             theirs = [python, HERE / "step_torch.py", *common]
             theirs += ["--compile"] if against == "compile" else []
-            r = compare(ours, [str(x) for x in theirs], args.pairs)
+            r = compare(ours, theirs, args.pairs)
             results.append({"model": model, "against": against, **r})
             if "error" in r:
                 print(f"{model:<14}{against:<10}  {r['error']}")

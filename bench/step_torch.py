@@ -15,14 +15,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-MODELS = {
-    "gpt2-6x384": dict(kind="gpt2", layers=6, d=384, heads=6, kv=6, ffn=1536, vocab=8192,
-                       seq=256, batch=8, tied=True),
-    "gpt2-124m": dict(kind="gpt2", layers=12, d=768, heads=12, kv=12, ffn=3072, vocab=50257,
-                      seq=256, batch=4, tied=True),
-    "llama-8x512": dict(kind="llama", layers=8, d=512, heads=8, kv=2, ffn=1408, vocab=16384,
-                        seq=512, batch=4, tied=False),
-}
+from step_models import MODELS
 
 
 class RmsNorm(nn.Module):

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "step_rank.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <vector>
+
+#include "quatrain/base/rng.h"
+#include "quatrain/cost/zero.h"
+#include "quatrain/engine/executor.h"
+#include "quatrain/engine/rank_thread.h"
+#include "quatrain/kernels/memory.h"
+#include "quatrain/model/model.h"
+#include "quatrain/optim/optimizer.h"
+#include "quatrain/spec/plan.h"
+
+namespace quatrain {
+namespace {
+
+BenchModel gpt2(std::int64_t layers, std::int64_t hidden, std::int64_t vocab, std::int64_t batch) {
+  ModelSpec s;
+  s.family = Family::kGpt2;
+  s.layers = layers;
+  s.hidden = hidden;
+  s.heads = s.kv_heads = hidden / 64;
+  s.head_dim = 64;
+  s.ffn = 4 * hidden;
+  s.vocab = vocab;
+  s.max_positions = 256;
+  s.norm = NormKind::kLayerNorm;
+  s.norm_eps = 1e-5;
+  s.mlp = MlpKind::kGelu;
+  s.position = PositionKind::kLearned;
+  s.qkv_bias = s.out_bias = s.mlp_bias = s.tied = true;
+  return {s, batch, 256};
+}
+
+BenchModel llama() {
+  ModelSpec s;
+  s.layers = 8;
+  s.hidden = 512;
+  s.heads = 8;
+  s.kv_heads = 2;
+  s.head_dim = 64;
+  s.ffn = 1408;
+  s.vocab = 16384;
+  s.max_positions = 512;
+  return {s, 4, 512};
+}
+
+// The same random tokens every step, as in the counterparts; other ones on every rank.
+class RandomTokens final : public DataLoader {
+ public:
+  RandomTokens(const BenchModel& model, int rank, int microbatches) {
+    for (int m = 0; m < microbatches; ++m) {
+      batches_.push_back(draw(model, std::int64_t{rank} * microbatches + m));
+    }
+  }
+  std::int64_t num_microbatches() const override {
+    return static_cast<std::int64_t>(batches_.size());
+  }
+  const Batch& microbatch(std::int64_t, int index) override {
+    return batches_.at(static_cast<std::size_t>(index));
+  }
+  std::int64_t trained_tokens(std::int64_t) override {
+    return num_microbatches() * batches_.front().trained_tokens;
+  }
+  std::vector<std::int64_t> cursor(std::int64_t) const override { return {}; }
+
+ private:
+  static Batch draw(const BenchModel& model, std::int64_t number) {
+    const std::int64_t batch = model.batch;
+    const std::int64_t seq = model.seq;
+    const RandomStream stream(0, static_cast<std::uint64_t>(number));
+    at::Tensor ids = at::empty({batch, seq + 1}, at::kLong);
+    auto id = ids.accessor<std::int64_t, 2>();
+    for (std::int64_t b = 0; b < batch; ++b) {
+      for (std::int64_t t = 0; t <= seq; ++t) {
+        id[b][t] =
+            static_cast<std::int64_t>(stream.below(static_cast<std::uint64_t>(b * (seq + 1) + t),
+                                                   static_cast<std::uint64_t>(model.spec.vocab)));
+      }
+    }
+    Batch out;
+    out.tokens_BT = ids.narrow(1, 0, seq).contiguous();
+    out.labels_BT = ids.narrow(1, 1, seq).contiguous();
+    out.positions_BT = at::arange(seq, at::kLong).expand({batch, seq}).contiguous();
+    out.sample_ids_B = at::arange(number * batch, (number + 1) * batch, at::kLong);
+    out.trained_tokens = batch * seq;
+    return out;
+  }
+
+  std::vector<Batch> batches_;
+};
+
+Plan plan_of(const BenchModel& model, const StepOptions& options, int ranks) {
+  Plan plan;
+  plan.degrees[static_cast<std::size_t>(Axis::kDpShard)] = ranks;
+  plan.seq_len = model.seq;
+  plan.microbatch_size = model.batch;
+  plan.num_microbatches = options.accumulation;
+  plan.zero_stage = options.zero_stage;
+  plan.prefetch = options.prefetch;
+  plan.dtype = options.bf16 ? Dtype::kBFloat16 : Dtype::kFloat32;
+  return plan;
+}
+
+std::span<const UnitShard> filled(ZeroUnits& units) {
+  units.allocate(true);
+  units.initialise(0);
+  return units.shards();
+}
+
+struct RankJob {
+  RankJob(Communicator& world, const BenchModel& bench, const StepOptions& options)
+      : plan(plan_of(bench, options, world.size())),
+        groups(make_data_groups(world, Mesh(plan.degrees, plan.axis_order, world.rank()))),
+        model(bench.spec, {.dtype = options.bf16 ? at::kBFloat16 : at::kFloat}),
+        units(model, groups, plan.zero_stage),
+        optimizer(make_optimizer({.max_norm = 0.0}, filled(units))),
+        data(bench, world.rank(), options.accumulation),
+        executor(model, units, *optimizer, data, world,
+                 {.lr = 3e-4, .trace = !options.trace.empty()}),
+        schedule(lowered_schedule(bench.spec, plan, {})) {
+    optimizer->allocate();
+  }
+
+  Plan plan;
+  DataGroups groups;
+  Model model;
+  ZeroUnits units;
+  std::unique_ptr<Optimizer> optimizer;
+  RandomTokens data;
+  Executor executor;
+  Schedule schedule;
+};
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void write_trace(const StepReport& report, const std::string& prefix, int rank) {
+  const std::array rows = {to_chrome_rows(report.trace, rank)};
+  std::ofstream(fmt::format("{}.{}.json", prefix, rank)) << to_chrome_json(rows);
+}
+
+nlohmann::json train(Communicator& world, const BenchModel& bench, const StepOptions& options) {
+  RankJob job(world, bench, options);
+  std::vector<double> seconds, exposed;
+  StepReport first, last;
+  for (int step = 1; step <= options.warmup + options.steps; ++step) {
+    const double s = seconds_of([&] { last = job.executor.run(job.schedule, step, 1.0); });
+    if (step == 1) first = last;
+    if (step <= options.warmup) continue;
+    seconds.push_back(s);
+    exposed.push_back(last.exposed_comm_ms / 1e3);
+  }
+  if (!options.trace.empty()) write_trace(last, options.trace, world.rank());
+  return {{"seconds", seconds},
+          {"exposed_comm_s", exposed},
+          {"losses", {first.loss, last.loss}},
+          {"tokens", last.trained_tokens}};
+}
+
+}  // namespace
+
+std::map<std::string, BenchModel> bench_models() {
+  return {{"gpt2-6x384", gpt2(6, 384, 8192, 8)},
+          {"gpt2-124m", gpt2(12, 768, 50257, 4)},
+          {"llama-8x512", llama()}};
+}
+
+nlohmann::json measure_steps(Communicator& world, const BenchModel& model,
+                             const StepOptions& options) {
+  MemoryOwner memory;
+  const RankThread prologue({.threads = options.threads, .memory = &memory});
+  nlohmann::json result = train(world, model, options);
+  const at::Tensor peak = at::full({1}, memory.peak().total(), at::kLong);
+  world.all_reduce(peak, ReduceOp::kMax).wait();
+  result["peak_tensor_bytes"] = peak.item<std::int64_t>();
+  return result;
+}
+
+}  // namespace quatrain

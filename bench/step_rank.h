@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank of the training-step benchmark: a model, random tokens and AdamW through the library,
+// as a program of a user would put them together.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "quatrain/comm/communicator.h"
+#include "quatrain/spec/model_spec.h"
+
+namespace quatrain {
+
+struct BenchModel {
+  ModelSpec spec;
+  std::int64_t batch;  // sequences a rank and micro-batch
+  std::int64_t seq;
+};
+// The counterparts of step_torch.py's.
+std::map<std::string, BenchModel> bench_models();
+
+struct StepOptions {
+  int steps = 6;
+  int warmup = 2;
+  int threads = 2;  // of each rank
+  int zero_stage = 0;
+  int accumulation = 1;  // micro-batches a step
+  int prefetch = 1;
+  bool bf16 = false;
+  std::string trace;  // when not empty: the last step's Chrome trace, as <trace>.<rank>.json
+};
+
+// Trains and returns "seconds" and "exposed_comm_s" of each measured step, "losses" of the first
+// and the last step, "tokens" of a step over all ranks and "peak_tensor_bytes" of the fullest rank.
+// Called by every rank of `world`, on its own thread.
+nlohmann::json measure_steps(Communicator& world, const BenchModel& model,
+                             const StepOptions& options);
+
+}  // namespace quatrain
