@@ -4,14 +4,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
+#include <chrono>
+#include <csignal>
 #include <exception>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "apps/failures.h"
+#include "apps/fault.h"
 #include "apps/guard.h"
 #include "apps/signals.h"
 #include "quatrain/base/error.h"
@@ -32,7 +34,7 @@ int ranks_of(const RunConfig& config) {
 class Job {
  public:
   Job(const RunConfig& config, const std::function<int(Rank&)>& body)
-      : config_(config), body_(body) {}
+      : config_(config), faults_(parse_fault(config.debug.fault, ranks_of(config))), body_(body) {}
 
   int rank(std::unique_ptr<Communicator> world, int ranks_here, std::span<WaitBoard> boards) {
     CommCounts counts;
@@ -42,6 +44,7 @@ class Job {
     if (boards.size() > 1) watch.boards = boards;
     if (config_.comm.checked) world = make_checked(std::move(world));
     world = make_watched(std::move(world), watch);
+    if (!faults_.empty()) world = make_faulty(std::move(world), faults_);
     world = make_counting(std::move(world), counts);
     Rank rank{*world, counts, ranks_here};
     return body_(rank);
@@ -49,49 +52,30 @@ class Job {
 
  private:
   const RunConfig& config_;
+  const std::vector<FaultRule> faults_;
   const std::function<int(Rank&)>& body_;
 };
 
-struct Failure {
-  int rank;
-  std::exception_ptr error;
-};
-
-// The first failure under its rank's name, the others in one line. Returns the job's exit code.
-int report(std::vector<Failure> failures) {
-  const Failure first = failures.front();
-  const int code = guarded([&]() -> int { std::rethrow_exception(first.error); },
-                           fmt::format("rank {}: ", first.rank));
-  if (failures.size() == 1) return code;
-  std::vector<int> others;
-  for (std::size_t i = 1; i < failures.size(); ++i) others.push_back(failures[i].rank);
-  std::sort(others.begin(), others.end());
-  say(fmt::format("ranks {} ended because rank {} failed", fmt::join(others, ", "), first.rank));
-  return worst(code, kPeerFailed);
-}
+// What a rank that has failed leaves its peers to end: they notice within microseconds.
+constexpr std::chrono::seconds kGrace{1};
 
 int run_threads(Job& job, int ranks) {
   std::vector<WaitBoard> boards(static_cast<std::size_t>(ranks));
-  std::mutex mutex;
-  std::vector<Failure> failures;  // in order
-  int code = kDone;
+  Failures failures(ranks, kGrace);
   try {
     run_thread_ranks(ranks, {}, [&](std::unique_ptr<Communicator> world) {
       const int rank = world->rank();
       try {
-        const int own = job.rank(std::move(world), ranks, boards);
-        const std::lock_guard lock(mutex);
-        code = worst(code, own);
+        failures.ended(rank, job.rank(std::move(world), ranks, boards));
       } catch (...) {
-        const std::lock_guard lock(mutex);
-        failures.push_back({rank, std::current_exception()});
+        failures.failed(rank, std::current_exception());
         throw;
       }
     });
   } catch (...) {
-    if (failures.empty()) throw;
+    if (!failures.any()) throw;  // a thread that did not start
   }
-  return failures.empty() ? code : report(std::move(failures));
+  return failures.report();
 }
 
 // mpirun sends SIGTERM to the survivors of a dead rank, and SIGKILL a second later. Other launchers
@@ -99,7 +83,7 @@ int run_threads(Job& job, int ranks) {
 MpiOptions mpi_options(const Launch& launch) {
   MpiOptions options;
   if (launch.launcher == Launcher::kOpenMpi || launch.launcher == Launcher::kMpich) {
-    options.interrupted = [] { return StopSignals::terminated(); };
+    options.interrupted = [] { return StopSignals::received() == SIGTERM; };
   }
   return options;
 }

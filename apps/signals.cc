@@ -2,12 +2,16 @@
 // See signals.h.
 #include "apps/signals.h"
 
+#include <atomic>
 #include <csignal>
 
 namespace quatrain::apps {
 namespace {
 
-volatile std::sig_atomic_t g_received = 0;
+// Written by a handler, read by every rank's thread.
+std::atomic<int> g_received{0};
+std::atomic<int> g_owners{0};
+static_assert(std::atomic<int>::is_always_lock_free);
 
 void on_signal(int number) {
   if (number == SIGINT && g_received == SIGINT) {
@@ -20,18 +24,18 @@ void on_signal(int number) {
 }  // namespace
 
 StopSignals::StopSignals() {
+  if (g_owners++ > 0) return;
   g_received = 0;
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
 }
 
 StopSignals::~StopSignals() {
+  if (--g_owners > 0) return;
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
 }
 
-bool StopSignals::terminated() { return g_received == SIGTERM; }
-
-int StopSignals::received() const { return static_cast<int>(g_received); }
+int StopSignals::received() { return g_received; }
 
 }  // namespace quatrain::apps

@@ -7,12 +7,14 @@ namespace quatrain::apps {
 
 class StopSignals {
  public:
-  StopSignals();   // installs the handlers
-  ~StopSignals();  // restores the previous ones
+  // Each rank of a process may have one: the first installs the handlers, the last to go restores
+  // the default ones.
+  StopSignals();
+  ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
-  int received() const;      // the signal's number, 0 when none came
-  static bool terminated();  // SIGTERM came, since the handlers were installed last
+  // The number of the last signal since they were installed, 0 when none came.
+  static int received();
 };
 
 }  // namespace quatrain::apps

@@ -255,7 +255,7 @@ int Trainer::run() {
   for (std::int64_t number = 1; number <= steps; ++number) {
     metrics = s.step(number);
     s.keep_trace(metrics);
-    stopped = any_rank(signals.received() != 0, s.world);
+    stopped = any_rank(StopSignals::received() != 0, s.world);
     const bool last = number == steps || stopped;
     s.log_step(metrics, last);
     nlohmann::ordered_json line = to_json(metrics);
@@ -267,7 +267,7 @@ int Trainer::run() {
     if (due(number, s.config.metrics.sample_every)) s.sample();
   }
   s.save();
-  if (s.folder) s.finish(metrics, signals.received());
+  if (s.folder) s.finish(metrics, stopped ? StopSignals::received() : 0);
   if (!stopped) s.sample();
   return 0;
 }

@@ -65,6 +65,13 @@ Flops model_flops(const ModelSpec& model, std::int64_t sequences, std::int64_t s
 // Model FLOPs per second over the peak: the share of the machine that did the model's own work.
 double mfu(Flops model_flops, Seconds time, FlopsPerSecond peak);
 
+// The most that one micro-batch has in flight beside its stash and the head's chunk of logits:
+// inputs and outputs of the layer at work, gradients of the same shapes, and scratch inside
+// operations. An upper bound, the only entry of the books that is not exact; it grows with
+// positions, not with their square, the vocabulary or the depth. `widened`: bf16 on a CPU without
+// bf16 units, where a product's operands and result are float32 for its time.
+Bytes transient_bound(const ModelSpec& model, const WorkShape& shape, bool widened = false);
+
 // What `korthikanti_layer` assumes beyond 16 bit, a GELU MLP of 4h, MHA, the MLP's activation kept
 // and norm statistics neglected: dropout masks of one byte kept, scores and their softmax kept.
 struct PaperAssumptions {

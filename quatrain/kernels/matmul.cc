@@ -7,6 +7,7 @@
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "quatrain/kernels/check.h"
 #include "quatrain/kernels/dispatch.h"
@@ -95,6 +96,8 @@ void run_as(const at::Tensor& out, const Operand& a, const Operand& b, GemmSize 
                       });
 }
 
+std::atomic<bool> always_widen{false};
+
 // Whether the CPU multiplies bf16 by itself; elsewhere ATen's bf16 products are 3 to 60 times
 // slower than float32's, and the operands are widened.
 bool has_bf16_units() {
@@ -141,6 +144,8 @@ at::Tensor view(const Operand& x) { return x.transposed ? x.matrix.t() : x.matri
 
 }  // namespace
 
+void widen_bf16_products(bool always) { always_widen = always; }
+
 at::Tensor matmul(Operand a, Operand b, Inner inner) {
   at::Tensor out = at::empty({rows(a), columns(b)}, a.matrix.options());
   matmul_out(out, a, b, inner);
@@ -154,7 +159,7 @@ void matmul_out(at::Tensor& out, Operand a, Operand b, Inner) {
   if (trivial(out, size, false)) return;
   if (out.scalar_type() != at::kBFloat16) {
     run(out, a, b, size, false);
-  } else if (has_bf16_units()) {
+  } else if (has_bf16_units() && !always_widen) {
     at::mm_out(out, view(a), view(b));
   } else {
     const at::Tensor sum = at::empty({size.m, size.n}, out.options().dtype(at::kFloat));
@@ -170,7 +175,7 @@ void matmul_add(at::Tensor& out, Operand a, Operand b, Inner) {
   if (trivial(out, size, true)) return;
   if (a.matrix.scalar_type() != at::kBFloat16) {
     run(out, a, b, size, true);
-  } else if (has_gemm_bf16()) {
+  } else if (has_gemm_bf16() && !always_widen) {
     add_bf16_product(out, a, b, size);
   } else {
     run_widened(out, a, b, size, true);

@@ -31,4 +31,8 @@ void matmul_out(at::Tensor& out, Operand a, Operand b, Inner inner = Inner::kWho
 // out += op(a) op(b); out is wide(dtype): weight gradients of bf16 operands go into float32.
 void matmul_add(at::Tensor& out, Operand a, Operand b, Inner inner = Inner::kWhole);
 
+// For tests and benchmarks, before other threads multiply: true computes bf16 products as a CPU
+// without bf16 units does, from widened operands, rounded once.
+void widen_bf16_products(bool always);
+
 }  // namespace quatrain::kernels

@@ -103,6 +103,9 @@ struct RunConfig {
     double timeout_s = 300.0;
     bool checked = false;
   } comm;
+  struct Debug {
+    std::string fault;  // one call that goes wrong: "rank=5,operation=all_gather,action=sleep"
+  } debug;
 };
 
 struct RunConfigResult {

@@ -148,6 +148,18 @@ void comm_section(std::vector<Key>& keys) {
   // clang-format on
 }
 
+void debug_section(std::vector<Key>& keys) {
+  using S = RunConfig::Debug;
+  constexpr auto kIn = &RunConfig::debug;
+  // clang-format off
+  keys.insert(keys.end(), {
+    {"debug", "fault", "",
+     "a call to go wrong, to see the job fail: rank=R,operation=O,group=G,sequence=N,action="
+     "sleep|throw|die|shape|other", field<kIn, &S::fault>},
+  });
+  // clang-format on
+}
+
 }  // namespace
 
 void add_job_keys(std::vector<Key>& keys) {
@@ -157,6 +169,7 @@ void add_job_keys(std::vector<Key>& keys) {
   checkpoint_section(keys);
   metrics_section(keys);
   comm_section(keys);
+  debug_section(keys);
 }
 
 }  // namespace quatrain

@@ -11,6 +11,7 @@
 #include "quatrain/engine/microbatch.h"
 #include "quatrain/engine/pass_builder.h"
 #include "quatrain/engine/rank_thread.h"
+#include "quatrain/kernels/matmul.h"
 #include "quatrain/kernels/memory.h"
 
 namespace quatrain {
@@ -172,6 +173,41 @@ TEST_F(BooksTest, StashesHoldWhatTheWalkSays) {
     EXPECT_EQ(microbatch.stash_bytes(), 0);
     EXPECT_EQ(live(), 0);
     if (HasFailure()) return;
+  }
+}
+
+std::int64_t highest_transient(const Setting& setting, std::int64_t batch, std::int64_t seq,
+                               MemoryOwner& memory) {
+  AccumulatingSink sink;
+  Model model = make_model(setting.spec, setting.build());
+  SyntheticLoader data({.seq = seq, .global_batch = batch, .microbatch_size = batch});
+  Microbatch microbatch(model.layers(),
+                        training_pass(data.microbatch(1, 0), {1, 0.1, 0.0, 3, &sink}, 0));
+  const std::int64_t before = memory.live()[MemoryCategory::kTransient];
+  memory.reset_peak();
+  microbatch.forward();
+  microbatch.backward();
+  return memory.highest()[MemoryCategory::kTransient] - before;
+}
+
+// Beside what stashes keep, a pass has tensors in flight and scratch inside operations: bounded by
+// the largest layer's, whatever the depth, and not by positions squared or the vocabulary.
+TEST_F(BooksTest, ScratchStaysUnderItsBound) {
+  for (Setting setting : settings({Dtype::kFloat32, Dtype::kBFloat16, Dtype::kFloat64})) {
+    setting.spec.max_positions = 64;
+    for (const bool widened : {false, true}) {
+      if (widened && setting.dtype != Dtype::kBFloat16) continue;
+      kernels::widen_bf16_products(widened);
+      for (const auto& [batch, seq] : {std::pair{2, 9}, {1, 32}, {3, 31}}) {
+        SCOPED_TRACE(setting.name());
+        const std::int64_t highest = highest_transient(setting, batch, seq, memory_);
+        const std::int64_t bound =
+            transient_bound(setting.spec, setting.shape(batch, seq), widened).value;
+        EXPECT_LE(highest, bound);
+        EXPECT_GE(highest, bound / 6) << "the bound is loose";
+      }
+    }
+    kernels::widen_bf16_products(false);
   }
 }
 
