@@ -25,8 +25,8 @@ class Stop(CommandTest):
         run.kill()
         self.fail("no steps in 30 s")
 
-    def stop(self, name, number):
-        run = self.begin(name)
+    def stop(self, name, number, *overrides):
+        run = self.begin(name, *overrides)
         self.wait_for_steps(run, name, 3)
         run.send_signal(number)
         out, err = run.communicate(timeout=30)
@@ -57,6 +57,16 @@ class Stop(CommandTest):
         self.run_command("train", "tiny.toml", "run.folder=runs/whole", "lr_schedule.type=constant",
                          f"training.steps={len(stopped)}")
         self.assertEqual(stopped, column(self.folder / "runs/whole", "loss_hex"))
+
+    def test_ranks_end_after_the_same_step(self):
+        ranks = ["parallel.dp_shard=4", "parallel.zero=3", "training.micro_batch=1"]
+        for number, name in ((signal.SIGINT, "ranks-int"), (signal.SIGTERM, "ranks-term")):
+            with self.subTest(name):
+                out = self.stop(name, number, *ranks)
+                last = read_metrics(self.folder / f"runs/{name}")[-1]
+                self.assertIn(f"stopped by signal {number.value} after step {last['step']}", out)
+                report = self.run_json("eval", "tiny.toml", f"run.folder=runs/{name}")
+                self.assertAlmostEqual(report["loss"], last["validation_loss"], places=5)
 
     def test_second_interrupt_ends_at_once(self):
         run = self.begin("twice")

@@ -13,6 +13,8 @@ import unittest
 from pathlib import Path
 
 COMMAND = os.environ.get("QUATRAIN", "build/quatrain")
+# Runs "-n <ranks> <command>" on this host; empty in a build without MPI.
+MPIRUN = os.environ.get("QUATRAIN_MPIRUN", "").split()
 TEXT = "Sing, O goddess, the anger of Achilles son of Peleus. " * 60
 EOD = 256  # of the byte tokenizer
 
@@ -110,9 +112,9 @@ class CommandTest(unittest.TestCase):
         shutil.rmtree(cls.folder)
 
     @classmethod
-    def start(cls, *arguments, **options):
-        done = subprocess.run([COMMAND, *map(str, arguments)], cwd=cls.folder, capture_output=True,
-                              timeout=120, **options)
+    def start(cls, *arguments, launcher=(), **options):
+        done = subprocess.run([*map(str, launcher), COMMAND, *map(str, arguments)], cwd=cls.folder,
+                              capture_output=True, timeout=120, **options)
         # Not text=True, which would hide carriage returns; what is no UTF-8 fails here.
         done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
         return done
@@ -130,10 +132,10 @@ class CommandTest(unittest.TestCase):
         """The one document on stdout."""
         return json.loads(self.run_command(*arguments, "--json").stdout)
 
-    def refuse(self, *arguments, code, says, writes_nothing=True):
+    def refuse(self, *arguments, code, says, writes_nothing=True, **options):
         """Runs it, expects a failure that says each of `says`, and an unchanged folder."""
         before = snapshot(self.folder)
-        done = self.run_command(*arguments, code=code)
+        done = self.run_command(*arguments, code=code, **options)
         for text in says:
             self.assertIn(text, done.stderr)
         if writes_nothing:

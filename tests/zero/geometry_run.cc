@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "quatrain/comm/thread/thread.h"
+#include "quatrain/engine/rank_thread.h"
 #include "quatrain/spec/plan.h"
 
 namespace quatrain {
@@ -41,6 +43,7 @@ SyntheticOptions data_options(const Recipe& recipe, const Plan& plan, int rank, 
   options.microbatch_size = plan.microbatch_size;
   options.dp_rank = rank;
   options.dp_size = ranks;
+  options.trained = recipe.trained;
   return options;
 }
 
@@ -89,6 +92,16 @@ RunResult run_geometry(const Recipe& recipe, const Geometry& geometry, Communica
     result.trace = std::move(report.trace);
   }
   result.weights = whole_weights(job.units);
+  return result;
+}
+
+RunResult run_on_threads(const Recipe& recipe, const Geometry& geometry) {
+  RunResult result;
+  run_thread_ranks(geometry.ranks(), {}, [&](std::unique_ptr<Communicator> world) {
+    const RankThread prologue({.threads = 1});
+    RunResult own = run_geometry(recipe, geometry, *world);
+    if (world->rank() == 0) result = std::move(own);
+  });
   return result;
 }
 

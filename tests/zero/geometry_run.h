@@ -2,6 +2,7 @@
 // A few steps of a tiny model at one geometry, by one of its ranks: what the tests of data
 // parallelism compare. Works on any backend's world.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct Recipe {
   std::int64_t seq = 9;
   double z_loss = 0.0;
   int steps = 5;
+  std::function<std::int64_t(std::int64_t sample)> trained = nullptr;  // SyntheticOptions'
 };
 
 struct RunResult {
@@ -61,6 +63,8 @@ struct GeometryJob {
 };
 
 RunResult run_geometry(const Recipe& recipe, const Geometry& geometry, Communicator& world);
+// On threads of this process; what rank 0 saw.
+RunResult run_on_threads(const Recipe& recipe, const Geometry& geometry);
 
 // Largest relative error of losses, norms, gradients and weights, and where it is.
 struct Difference {

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""quatrain train on many ranks: threads of one process and processes under mpirun."""
+import os
+import subprocess
+import unittest
+
+from support import COMMAND, MPIRUN, CommandTest, column, main, snapshot
+
+BATCH = ["training.global_batch=8", "training.micro_batch=1"]
+KEYS = ("loss_hex", "grad_norm_hex", "tokens", "trained_tokens")
+
+
+def geometry(ranks, zero):
+    return [f"parallel.dp_shard={ranks}", f"parallel.zero={zero}", *BATCH]
+
+
+class Ranks(CommandTest):
+    def train(self, name, *overrides, processes=0, **options):
+        launcher = [*MPIRUN, "-n", processes] if processes else []
+        self.run_command("train", "tiny.toml", f"run.folder=runs/{name}", *overrides,
+                         launcher=launcher, **options)
+        return self.folder / f"runs/{name}"
+
+    def expect_same_run(self, one, other):
+        for key in KEYS:
+            self.assertEqual(column(one, key), column(other, key), key)
+        self.assertEqual(snapshot(one / "weights"), snapshot(other / "weights"))
+
+    def test_threads_equal_one_rank(self):
+        one = column(self.train("one", *BATCH), "loss")
+        for ranks in (2, 4):
+            for zero in (0, 1, 2, 3):
+                with self.subTest(ranks=ranks, zero=zero):
+                    many = self.train(f"{ranks}-{zero}", *geometry(ranks, zero))
+                    worst = max(abs(a - b) / b for a, b in zip(column(many, "loss"), one))
+                    self.assertLess(worst, 1e-5)
+
+    @unittest.skipUnless(MPIRUN, "no MPI")
+    def test_processes_have_the_bits_of_threads(self):
+        for ranks, zero in ((2, 0), (2, 3), (4, 0), (4, 3)):
+            with self.subTest(ranks=ranks, zero=zero):
+                run = geometry(ranks, zero)
+                self.expect_same_run(self.train(f"threads{ranks}-{zero}", *run),
+                                     self.train(f"mpi{ranks}-{zero}", *run, processes=ranks))
+
+    @unittest.skipUnless(MPIRUN, "no MPI")
+    def test_fifty_steps_on_eight_ranks(self):
+        run = [*geometry(8, 3), "training.steps=50", "metrics.sample_tokens=1"]
+        threads = self.train("threads8", *run)
+        self.assertEqual(len(column(threads, "loss")), 50)
+        self.expect_same_run(threads, self.train("mpi8", *run, processes=8))
+
+    @unittest.skipUnless(MPIRUN, "no MPI")
+    def test_one_process_over_mpi(self):
+        self.expect_same_run(self.train("self", *BATCH),
+                             self.train("mpi1", "--backend", "mpi", *BATCH, processes=1))
+
+    @unittest.skipUnless(MPIRUN, "no MPI")
+    def test_case_139_two_jobs_at_once(self):
+        run = [*MPIRUN, "-n", "2", COMMAND, "train", "tiny.toml", *geometry(2, 3)]
+        jobs = [subprocess.Popen([*run, f"run.folder=runs/job{job}"], cwd=self.folder,
+                                 stdout=subprocess.DEVNULL) for job in (0, 1)]
+        self.assertEqual([job.wait(timeout=60) for job in jobs], [0, 0])
+        self.expect_same_run(self.folder / "runs/job0", self.folder / "runs/job1")
+
+
+class Launch(CommandTest):
+    def test_ranks_option_fills_the_open_degree(self):
+        done = self.run_command("train", "tiny.toml", "--ranks", 4, *geometry(-1, 1))
+        self.assertIn("on 4 ranks (thread)", done.stdout)
+        self.refuse("train", "tiny.toml", *geometry(-1, 1), code=2, says=["--ranks N"])
+        self.refuse("train", "tiny.toml", "--ranks", 3, *geometry(4, 1), code=2,
+                    says=["= 4 ranks, but there are 3", "dp_shard = 3 fits"])
+
+    def test_one_process_has_no_ranks(self):
+        self.refuse("train", "tiny.toml", "--backend", "self", *geometry(2, 0), code=2,
+                    says=["comm.backend", "thread"])
+
+    @unittest.skipUnless(MPIRUN, "no MPI")
+    def test_the_launcher_fills_the_open_degree(self):
+        done = self.run_command("train", "tiny.toml", *geometry(-1, 1),
+                                launcher=[*MPIRUN, "-n", 2])
+        self.assertIn("on 2 ranks (mpi)", done.stdout)
+        self.assertEqual(done.stdout.count("step 1/6"), 1)  # one rank speaks
+
+    @unittest.skipUnless(MPIRUN, "no MPI")
+    def test_other_number_of_processes(self):
+        self.refuse("train", "tiny.toml", *geometry(4, 1), code=2, launcher=[*MPIRUN, "-n", 2],
+                    says=["dp_shard 4", "= 4 ranks, but there are 2; dp_shard = 2 fits"])
+
+    def test_torchrun_on_cpus(self):
+        torchrun = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+        self.refuse("train", "tiny.toml", *geometry(2, 1), code=2, env=os.environ | torchrun,
+                    says=["RANK = 1", "WORLD_SIZE = 2", "mpirun -n 2 quatrain train"])
+
+    # A launcher that MPI knows nothing of: every process would believe to be rank 0.
+    def test_case_140_all_rank_0(self):
+        for variables in ({"PMI_RANK": "0", "PMI_SIZE": "4"},
+                          {"SLURM_JOB_ID": "7", "SLURM_PROCID": "3", "SLURM_NTASKS": "4",
+                           "SLURM_LOCALID": "3"}):
+            self.refuse("train", "tiny.toml", *geometry(4, 1), code=2, env=os.environ | variables,
+                        says=["4 processes, all rank 0" if MPIRUN else "MPI"])
+
+    def test_case_139_launchers_that_disagree(self):
+        variables = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "RANK": "0",
+                     "WORLD_SIZE": "2"}
+        self.refuse("train", "tiny.toml", *geometry(2, 1), code=2, env=os.environ | variables,
+                    says=["OMPI_COMM_WORLD_RANK = 1", "RANK = 0", "disagree"])
+
+
+if __name__ == "__main__":
+    main()
