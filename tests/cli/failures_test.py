@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that fail: the job ends soon, says who and where, and leaves nothing behind."""
+import os
 import re
 import subprocess
 import time
@@ -9,43 +10,48 @@ from pathlib import Path
 from support import COMMAND, MPIRUN, CommandTest, main
 
 CALL = 37  # of the data ranks' collectives: an all_gather of the third or fourth step
-STARTS = 4.0  # seconds that a busy machine may need to start and end a job
-
-
-def leftovers():
-    """Shared memory and session folders of MPI jobs, and processes of this command."""
-    found = {str(path) for pattern in ("vader_segment*", "osc_*", "sem.*")
-             for path in Path("/dev/shm").glob(pattern)}
-    found |= {str(path) for path in Path("/tmp").glob("ompi.*/*")}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (process / "cmdline").read_bytes()
-            dead = "\nState:\tZ" in (process / "status").read_text()
-        except OSError:  # it has ended meanwhile
-            continue
-        if COMMAND.encode() in line.split(b"\0") and not dead:
-            found.add(str(process))
-    return found
+AT_ONCE = 1.0  # seconds, on a busy machine
+MPIRUN_ENDS = 3.0  # it gives the survivors a second, and takes one itself
 
 
 class Failures(CommandTest):
-    def break_job(self, ranks, fault, *overrides, launcher=(), within=0.0):
-        """Trains until the fault, and returns the exit code and our lines on stderr."""
-        before = leftovers()
-        begin = time.monotonic()
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        # Where MPI keeps a job's sockets and shared memory: of its own, to be found empty.
+        cls.scratch = cls.folder / "mpi"
+        cls.scratch.mkdir()
+        cls.environment = os.environ | {"TMPDIR": str(cls.scratch),
+                                        "OMPI_MCA_btl_vader_backing_directory": str(cls.scratch)}
+
+    def break_job(self, ranks, fault, *overrides, launcher=(), within=AT_ONCE):
+        """Trains until the fault; returns the exit code, our lines on stderr, and all of it."""
         done = self.start("train", "tiny.toml", f"parallel.dp_shard={ranks}", "parallel.zero=3",
                           "training.micro_batch=1", "training.global_batch=8",
                           f"debug.fault=group=dp,sequence={CALL},{fault}", *overrides,
-                          launcher=launcher)
-        self.assertLess(time.monotonic() - begin, within + STARTS, done.stderr)
-        self.expect_nothing_new(before)
+                          launcher=launcher, env=self.environment)
+        last_step = (self.folder / "runs/tiny/metrics.jsonl").stat().st_mtime
+        self.assertLess(time.time() - last_step, within, done.stderr)
+        self.expect_nothing_left()
         # mpirun says who wrote a line: "[1,2]<stderr>:".
         lines = [re.sub(r"^\[\d+,\d+\]<stderr>:", "", line) for line in done.stderr.splitlines()]
-        return done.returncode, [line for line in lines if line.startswith("quatrain: ")], done
+        ours = [line for line in lines if line.startswith("quatrain: ")]
+        return done.returncode, ours, done.stderr
 
-    def expect_nothing_new(self, before):
+    def leftovers(self):
+        """Processes of the job, and its files outside the run's folder."""
+        left = [str(path) for path in self.scratch.rglob("*") if not path.is_dir()]
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if (process / "cwd").readlink() == self.folder:
+                    left.append((process / "cmdline").read_text())
+            except OSError:  # it has ended
+                pass
+        return left
+
+    def expect_nothing_left(self):
         for _ in range(40):
-            left = leftovers() - before
+            left = self.leftovers()
             if not left:
                 return
             time.sleep(0.05)
@@ -62,7 +68,8 @@ class Threads(Failures):
         self.assertIn("ranks 0, 1, 2, 3, 4, 6, 7 ended because rank 5 failed", lines[1])
 
     def test_case_080_a_rank_that_sleeps(self):
-        code, lines, _ = self.break_job(4, "rank=3,action=sleep", "comm.timeout_s=1", within=3.0)
+        code, lines, _ = self.break_job(4, "rank=3,action=sleep", "comm.timeout_s=1",
+                                       within=1.0 + 2.0)
         self.assertEqual(code, 69)
         self.assertRegex(lines[0], rf"rank [012]: communication: thread all_gather #{CALL} on dp "
                          r"\{0, 1, 2, 3\}: no answer in 1 s from ranks \{3\}")
@@ -93,9 +100,9 @@ class Processes(Failures):
         return super().break_job(4, *arguments, launcher=[*MPIRUN, "-n", 4], **options)
 
     def test_a_killed_rank(self):
-        code, lines, done = self.break_job("rank=2,action=die", within=1.0)
+        code, lines, err = self.break_job("rank=2,action=die", within=MPIRUN_ENDS)
         self.assertEqual(code, 137)
-        self.assertIn("exited on signal 9", done.stderr)
+        self.assertIn("exited on signal 9", err)
         self.assertEqual(len(lines), 3, lines)
         for survivor in (0, 1, 3):
             said = [line for line in lines if f"rank {survivor}: " in line]
@@ -103,7 +110,7 @@ class Processes(Failures):
             self.assertRegex(said[0], r"mpi \w+ #\d+ on dp \{0, 1, 2, 3\}: interrupted, waits for ")
 
     def test_case_142_the_first_error_comes_first(self):
-        code, lines, _ = self.break_job("rank=2,action=throw", within=1.0)
+        code, lines, _ = self.break_job("rank=2,action=throw", within=MPIRUN_ENDS)
         self.assertEqual(code, 70)
         self.assertIn(f"rank 2: internal error, please report it: fault: rank 2 throws at "
                       f"mpi all_gather #{CALL} on dp {{0, 1, 2, 3}}", lines[0])
@@ -111,7 +118,8 @@ class Processes(Failures):
                          ["0", "1", "2", "3"])  # one line each
 
     def test_case_080_a_rank_that_sleeps(self):
-        code, lines, _ = self.break_job("rank=3,action=sleep", "comm.timeout_s=1", within=3.0)
+        code, lines, _ = self.break_job("rank=3,action=sleep", "comm.timeout_s=1",
+                                       within=1.0 + 2.0)
         self.assertEqual(code, 69)
         self.assertRegex(lines[0], rf"rank [012]: communication: mpi all_gather #{CALL} on dp "
                          r"\{0, 1, 2, 3\}: no answer in 1 s from ranks \{3\}")
@@ -121,18 +129,18 @@ class Processes(Failures):
                              ("other", rf"rank 2 calls barrier #{CALL}, rank")):
             with self.subTest(action):
                 code, lines, _ = self.break_job(f"rank=2,action={action}", "comm.checked=true",
-                                           within=1.0)
+                                           within=MPIRUN_ENDS)
                 self.assertEqual(code, 69)
                 self.assertTrue(any(says in line for line in lines), lines)
 
     def test_killed_from_outside(self):
-        before = leftovers()
         run = subprocess.Popen([*MPIRUN, "-n", "2", COMMAND, "train", "tiny.toml",
-                                "parallel.dp_shard=2", "training.steps=1000000"],
-                               cwd=self.folder, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE, text=True)
-        metrics = self.folder / "runs/tiny/metrics.jsonl"
-        for _ in range(400):
+                                "parallel.dp_shard=2", "training.steps=1000000",
+                                "run.folder=runs/killed"],
+                               cwd=self.folder, env=self.environment, text=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        metrics = self.folder / "runs/killed/metrics.jsonl"
+        for _ in range(600):
             if metrics.exists() and metrics.stat().st_size:
                 break
             time.sleep(0.05)
@@ -140,7 +148,7 @@ class Processes(Failures):
         _, err = run.communicate(timeout=15)
         self.assertNotEqual(run.returncode, 0)
         self.assertNotIn("Segmentation", err)
-        self.expect_nothing_new(before)
+        self.expect_nothing_left()
 
 
 if __name__ == "__main__":

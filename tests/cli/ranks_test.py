@@ -37,11 +37,12 @@ class Ranks(CommandTest):
 
     @unittest.skipUnless(MPIRUN, "no MPI")
     def test_processes_have_the_bits_of_threads(self):
-        for ranks, zero in ((2, 0), (2, 3), (4, 0), (4, 3)):
-            with self.subTest(ranks=ranks, zero=zero):
-                run = geometry(ranks, zero)
-                self.expect_same_run(self.train(f"threads{ranks}-{zero}", *run),
-                                     self.train(f"mpi{ranks}-{zero}", *run, processes=ranks))
+        for replicas, ranks, zero in ((1, 2, 0), (1, 2, 3), (1, 4, 0), (1, 4, 3), (2, 4, 2)):
+            with self.subTest(replicas=replicas, ranks=ranks, zero=zero):
+                run = [*geometry(ranks // replicas, zero), f"parallel.dp_replicate={replicas}"]
+                name = f"{replicas}-{ranks}-{zero}"
+                self.expect_same_run(self.train(f"threads{name}", *run),
+                                     self.train(f"mpi{name}", *run, processes=ranks))
 
     @unittest.skipUnless(MPIRUN, "no MPI")
     def test_fifty_steps_on_eight_ranks(self):
@@ -87,6 +88,13 @@ class Launch(CommandTest):
     def test_other_number_of_processes(self):
         self.refuse("train", "tiny.toml", *geometry(4, 1), code=2, launcher=[*MPIRUN, "-n", 2],
                     says=["dp_shard 4", "= 4 ranks, but there are 2; dp_shard = 2 fits"])
+
+    def test_bad_data_is_said_once(self):
+        (self.folder / "broken.idx").write_text("garbage")
+        for launcher in [(), [*MPIRUN, "-n", 2]] if MPIRUN else [()]:
+            done = self.refuse("train", "tiny.toml", "data.train=['broken.idx']", *geometry(2, 1),
+                               code=65, launcher=launcher, says=["bad data: broken.idx"])
+            self.assertEqual(done.stderr.count("bad data"), 1, done.stderr)
 
     def test_torchrun_on_cpus(self):
         torchrun = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
