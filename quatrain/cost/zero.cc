@@ -236,7 +236,8 @@ Schedule lowered_schedule(const ModelSpec& model, const Plan& plan,
                                     .num_microbatches = static_cast<int>(plan.num_microbatches),
                                     .chunks = plan.chunks}));
   if (mesh.degree(kData) == 1) return schedule;
-  return with_zero(schedule, {.zero_stage = plan.zero_stage,
+  // Replicas alone have no shards: gradients stay whole, whatever the stage.
+  return with_zero(schedule, {.zero_stage = mesh.degree(kShard) == 1 ? 0 : plan.zero_stage,
                               .prefetch = plan.prefetch,
                               .reduce_once = plan.reduce_once,
                               .stages = {stage_units(model, zero_units(model, trainable))}});

@@ -10,6 +10,7 @@
 #include "quatrain/kernels/check.h"
 #include "quatrain/kernels/memory.h"
 #include "quatrain/mesh/row_cut.h"
+#include "quatrain/schedule/build.h"
 
 namespace quatrain {
 namespace {
@@ -225,14 +226,21 @@ void ZeroUnits::finish_grads() {
     CHECK(!frees_grads_ || !held.unit->flat_grad().defined(),
           "the gradient of unit {} was never reduced", held.unit->name());
   }
-  if (!sharded_ || groups_.replicate->size() == 1) return;
-  std::vector<Work> sums;
-  for (UnitShard& shard : shards_) {
-    if (shard.grad.defined()) {
-      sums.push_back(groups_.replicate->all_reduce(shard.grad, ReduceOp::kSum));
-    }
+  if (sharded_ && groups_.replicate->size() > 1) sum_over_replicas();
+}
+
+void ZeroUnits::sum_over_replicas() {
+  for (Held& held : held_) {
+    const at::Tensor& grad = shards_[held.index].grad;
+    if (!grad.defined()) continue;
+    held.reduction_began_us = now_us();
+    held.reduction = groups_.replicate->all_reduce(grad, ReduceOp::kSum);
   }
-  for (Work& sum : sums) sum.wait();
+  for (Held& held : held_) {
+    if (!shards_[held.index].grad.defined()) continue;
+    const Action sum = on_unit(0, ActionKind::kReduceGrad, static_cast<int>(held.index));
+    wait(held.reduction, sum, TraceLane::kReduce, held.reduction_began_us);
+  }
 }
 
 void ZeroUnits::end_step() {
@@ -303,10 +311,7 @@ WholeValues::~WholeValues() { for_each_unit(ActionKind::kReshard); }
 void WholeValues::for_each_unit(ActionKind kind) {
   if (!units_.frees_values()) return;
   for (std::size_t i = 0; i < units_.shards().size(); ++i) {
-    Action action;
-    action.kind = kind;
-    action.unit = static_cast<int>(i);
-    units_.execute(action);
+    units_.execute(on_unit(0, kind, static_cast<int>(i)));
   }
 }
 

@@ -74,6 +74,7 @@ class ZeroUnits {
   void finish_gather(Held& held);
   void finish_reduction(Held& held);
   void finish_reductions();
+  void sum_over_replicas();
   double now_us() const;
   void wait(Work& work, const Action& action, TraceLane lane, double began_us);
 

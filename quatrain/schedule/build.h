@@ -16,6 +16,15 @@ inline Action compute(int stage, ActionKind kind, int microbatch) {
   return action;
 }
 
+// UNSHARD, RESHARD or REDUCE_GRAD of a ZeRO unit.
+inline Action on_unit(int stage, ActionKind kind, int unit) {
+  Action action;
+  action.stage = stage;
+  action.kind = kind;
+  action.unit = unit;
+  return action;
+}
+
 // Empty rows; stage s lives on rank s.
 inline Schedule one_stage_a_rank(int num_ranks, int num_microbatches) {
   CHECK(num_ranks >= 1 && num_microbatches >= 1, "{} ranks and {} micro-batches", num_ranks,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "quatrain/base/check.h"
+#include "quatrain/schedule/build.h"
 
 namespace quatrain {
 namespace {
@@ -33,14 +34,6 @@ void append_layers(std::vector<Action>& row, const Action& action, int layers) {
       row.push_back(for_layer(action, action.kind, l));
     }
   }
-}
-
-Action on_unit(int stage, ActionKind kind, int unit) {
-  Action action;
-  action.stage = stage;
-  action.kind = kind;
-  action.unit = unit;
-  return action;
 }
 
 using StageUnit = std::pair<int, int>;
@@ -178,9 +171,9 @@ class RowLowering {
 
   const std::vector<Action>& row_;
   const ZeroPass& zero_;
-  std::vector<Gather> gathers_;  // in the order of their first use
-  std::size_t needed_ = 0;       // of them, those that the row has needed so far
-  std::size_t gathered_ = 0;     // and those already written
+  std::vector<Gather> gathers_;                    // in the order of their first use
+  std::size_t needed_ = 0;                         // of them, those that the row has needed so far
+  std::size_t gathered_ = 0;                       // and those already written
   std::multimap<std::size_t, std::size_t> freed_;  // gathers by the slot of their last use
   std::set<StageUnit> live_;
   std::map<std::size_t, std::vector<StageUnit>> reduces_;

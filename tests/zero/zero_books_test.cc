@@ -64,6 +64,7 @@ std::vector<Geometry> geometries() {
     for (const int accumulation : {1, 3}) {
       for (const int shards : {1, 2, 3, 8}) all.push_back({1, shards, zero, accumulation});
       all.push_back({2, 2, zero, accumulation});
+      all.push_back({3, 1, zero, accumulation});
     }
   }
   all.push_back({1, 4, 2, 3, 1, true});

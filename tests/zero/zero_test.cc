@@ -29,7 +29,7 @@ std::vector<Geometry> grid() {
   for (const int zero : {0, 1, 2, 3}) {
     for (const int accumulation : {1, 4}) {
       for (const int shards : {1, 2, 3, 4, 8}) all.push_back({1, shards, zero, accumulation});
-      for (const auto& [replicas, shards] : {std::pair{2, 2}, {2, 4}, {4, 2}}) {
+      for (const auto& [replicas, shards] : {std::pair{2, 2}, {2, 4}, {4, 2}, {4, 1}}) {
         all.push_back({replicas, shards, zero, accumulation});
       }
     }
