@@ -99,10 +99,10 @@ int run_process(Job& job, const Launch& launch, const std::function<void()>& pre
     code = guarded([&] { return prepare(), kDone; }, who);
     if (code != kDone) mpi.end_job(code);
   }
-  world->barrier().wait();  // not watched: to prepare may take its time
   std::array<WaitBoard, 1> board;
   const int failure = guarded(
       [&] {
+        world->barrier().wait();  // not watched: to prepare may take its time
         code = job.rank(std::move(world), launch.local_size, board);
         return kDone;
       },

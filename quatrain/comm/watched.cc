@@ -41,9 +41,10 @@ class WatchedState final : public Work::State {
     if (!work_.done()) {
       if (limit_ == Work::kNever) limit_ = timeout_from_now();
       const bool done = wait_in_slices(std::min(deadline, limit_));
+      // The board of a rank that gives up keeps what it waited for.
+      if (!done && deadline > limit_) throw CommError(report());
       show("");
-      if (!done && deadline <= limit_) return false;
-      if (!done) throw CommError(report());
+      if (!done) return false;
     }
     work_.wait();  // done: this gives its error, if there is one
     if (WaitBoard* board = group_->options.board) board->finished(where());

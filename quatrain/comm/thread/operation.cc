@@ -13,30 +13,38 @@ ThreadOperation::ThreadOperation(std::span<const int> members, std::int64_t sequ
     : members_(members),
       sequence_(sequence),
       calls_(members.size()),
-      has_joined_(members.size(), 0),
+      presence_(members.size(), Presence::kAwaited),
       taken_(members.size(), 0),
       remaining_(static_cast<int>(members.size())) {}
 
 std::optional<int> ThreadOperation::join(int member, ThreadCall& call) {
   for (int other = 0; other < static_cast<int>(members_.size()); ++other) {
-    if (has_joined_[at(other)] != 0 && !fit(calls_[at(other)], other, call, member)) return other;
+    const bool there = presence_[at(other)] == Presence::kJoined;
+    if (there && !fit(calls_[at(other)], other, call, member)) return other;
   }
   calls_[at(member)] = std::move(call);
-  has_joined_[at(member)] = 1;
+  presence_[at(member)] = Presence::kJoined;
   ++joined_;
   return std::nullopt;
 }
 
-std::vector<int> ThreadOperation::missing() const {
+std::vector<int> ThreadOperation::members_that(Presence presence) const {
   std::vector<int> members;
   for (int member = 0; member < static_cast<int>(members_.size()); ++member) {
-    if (has_joined_[at(member)] == 0) members.push_back(member);
+    if (presence_[at(member)] == presence) members.push_back(member);
   }
   return members;
 }
 
+// Why not those that have left as well: of ranks whose waits end together, as a timeout's do, the
+// last would accuse the first.
+std::vector<int> ThreadOperation::missing() const {
+  std::vector<int> awaited = members_that(Presence::kAwaited);
+  return awaited.empty() ? members_that(Presence::kLeft) : awaited;
+}
+
 void ThreadOperation::leave(int member) {
-  has_joined_[at(member)] = 0;
+  presence_[at(member)] = Presence::kLeft;
   --joined_;
 }
 

@@ -27,8 +27,9 @@ class ThreadOperation {
   // The member whose call does not fit this one, if any; else `call` is moved from.
   std::optional<int> join(int member, ThreadCall& call);
   bool all_joined() const { return joined_ == members_.size(); }
-  std::vector<int> missing() const;  // members
-  void leave(int member);            // before all have joined: they never will
+  // Members that have not joined; where there are none, those that have left again.
+  std::vector<int> missing() const;
+  void leave(int member);  // before all have joined: they never will
 
   // Running: once all have joined, whoever joined last calls run_all() or open().
   void run_all();                           // every part, here and now
@@ -50,12 +51,14 @@ class ThreadOperation {
 
  private:
   enum class Stage : std::uint8_t { kJoining, kOpen, kDone };
+  enum class Presence : std::uint8_t { kAwaited, kJoined, kLeft };
   static std::size_t at(int member) { return static_cast<std::size_t>(member); }
+  std::vector<int> members_that(Presence presence) const;
 
   std::span<const int> members_;
   std::int64_t sequence_;
   std::vector<ThreadCall> calls_;
-  std::vector<char> has_joined_;
+  std::vector<Presence> presence_;
   std::size_t joined_ = 0;
 
   std::atomic<Stage> stage_{Stage::kJoining};

@@ -343,5 +343,37 @@ TEST(Thread, AForgottenOperationFailsTheJob) {
   EXPECT_THAT(result.job, HasSubstr("thread barrier #1 on world {0, 1} was dropped without wait"));
 }
 
+// Of ranks that give up together the last must not accuse the first.
+TEST(Thread, ARankThatHasLeftIsNotTheOneThatIsMissing) {
+  std::atomic<bool> left{false};
+  std::atomic<bool> seen{false};
+  std::vector<int> absent;
+  const auto until = [](const std::atomic<bool>& flag) {
+    while (!flag) std::this_thread::yield();
+  };
+  const auto rank_main = [&](std::unique_ptr<Communicator> world) {
+    if (world->rank() == 2) {
+      until(seen);
+      throw CommError("never comes");
+    }
+    Work work = world->barrier();
+    if (world->rank() == 0) {
+      try {
+        const Work own = std::move(work);
+        throw CommError("gives up");
+      } catch (const CommError&) {
+        left = true;
+      }
+      return until(seen);
+    }
+    until(left);
+    absent = work.absent();
+    seen = true;
+    work.wait();
+  };
+  EXPECT_THROW(run_thread_ranks(3, {}, rank_main), CommError);
+  EXPECT_EQ(absent, std::vector<int>{2});
+}
+
 }  // namespace
 }  // namespace quatrain
