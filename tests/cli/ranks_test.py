@@ -28,18 +28,18 @@ class Ranks(CommandTest):
 
     def test_threads_equal_one_rank(self):
         one = column(self.train("one", *BATCH), "loss")
-        for ranks in (2, 4):
-            for zero in (0, 1, 2, 3):
-                with self.subTest(ranks=ranks, zero=zero):
-                    many = self.train(f"{ranks}-{zero}", *geometry(ranks, zero))
-                    worst = max(abs(a - b) / b for a, b in zip(column(many, "loss"), one))
-                    self.assertLess(worst, 1e-5)
+        for ranks, zero in ((2, 0), (2, 3), (4, 1), (4, 2)):
+            with self.subTest(ranks=ranks, zero=zero):
+                many = self.train(f"{ranks}-{zero}", *geometry(ranks, zero))
+                worst = max(abs(a - b) / b for a, b in zip(column(many, "loss"), one))
+                self.assertLess(worst, 1e-5)
 
     @unittest.skipUnless(MPIRUN, "no MPI")
     def test_processes_have_the_bits_of_threads(self):
         for replicas, ranks, zero in ((1, 2, 0), (1, 2, 3), (1, 4, 0), (1, 4, 3), (2, 4, 2)):
             with self.subTest(replicas=replicas, ranks=ranks, zero=zero):
-                run = [*geometry(ranks // replicas, zero), f"parallel.dp_replicate={replicas}"]
+                run = [*geometry(ranks // replicas, zero), f"parallel.dp_replicate={replicas}",
+                       "training.steps=3", "metrics.sample_tokens=1"]
                 name = f"{replicas}-{ranks}-{zero}"
                 self.expect_same_run(self.train(f"threads{name}", *run),
                                      self.train(f"mpi{name}", *run, processes=ranks))
