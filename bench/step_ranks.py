@@ -12,7 +12,9 @@ batch on every rank. The process that ours is compared with runs next to it, in 
     zero0      ZeRO-3            ZeRO-0 of ours, both with 8,192 tokens a rank and micro-batch
 
 Peak memory is a rank's resident set: of its process, or its share of the process that all ranks are
-threads of. "tensors" counts our tensors alone.
+threads of. "tensors" counts our tensors alone. "exposed" is the share of a step in which a rank
+stood still for its collectives, for a slower peer too. Medians are over the rounds in which no
+other program had a tenth of a processor, where there are such ("pairs": of them / all).
 """
 import json
 import pathlib
@@ -26,6 +28,7 @@ PYTHON = HERE.parent / ".venv/bin/python"
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 ZERO_STAGE = {"ddp": 0, "zero1": 1, "fsdp": 3, "fsdp-keep": 2, "one-rank": 0, "zero0": 3}
 WIDE_TOKENS = 8192
+QUIET = 0.1  # processors that other programs may have had
 
 
 class Side:
@@ -70,8 +73,15 @@ def sample(commands):
     return {"ours": ours, "theirs": theirs}
 
 
+def quiet(rounds):
+    """Rounds in which other programs left the processors alone; all where there is none."""
+    undisturbed = [r for r in rounds
+                   if max(r[side]["other_cpus"] for side in ("ours", "theirs")) < QUIET]
+    return undisturbed or rounds
+
+
 def summary(row):
-    rounds = row["rounds"]
+    rounds = quiet(row["rounds"])
     rates = [(tokens_per_s(r["ours"]), tokens_per_s(r["theirs"])) for r in rounds]
     ratios = [a / b for a, b in rates]
     exposed = [sum(r["ours"]["exposed_comm_s"]) / sum(r["ours"]["seconds"]) for r in rounds]
@@ -82,7 +92,7 @@ def summary(row):
         "ours_peak_bytes": max(r["ours"]["peak_bytes"] for r in rounds),
         "theirs_peak_bytes": max(r["theirs"]["peak_bytes"] for r in rounds),
         "ours_peak_tensor_bytes": max(r["ours"]["peak_tensor_bytes"] for r in rounds),
-        "exposed_share": statistics.median(exposed),
+        "exposed_share": statistics.median(exposed), "pairs": len(rounds),
     }
 
 
@@ -95,7 +105,7 @@ def line(row):
     ours = f"{row['backend']} ZeRO-{ZERO_STAGE[row['against']]}"
     return (f"{row['model']:<13}{row['against']:<10}{ours:<15}{r['ours_tokens_per_s']:>7.0f}"
             f"{r['theirs_tokens_per_s']:>8.0f}{r['ratio']:>7.2f}"
-            f"{r['ratio_min']:>8.2f} -{r['ratio_max']:>4.2f}{len(row['rounds']):>6}"
+            f"{r['ratio_min']:>8.2f} -{r['ratio_max']:>4.2f}{r['pairs']:>3}/{len(row['rounds']):<2}"
             f"{r['ours_peak_bytes'] / 1e6:>7.0f}{r['theirs_peak_bytes'] / 1e6:>8.0f}"
             f"{r['ours_peak_tensor_bytes'] / 1e6:>8.0f}{100 * r['exposed_share']:>7.1f}%")
 
