@@ -84,6 +84,7 @@ def rank_main(rank, port, args):
     result = train(rank, args)
     if rank == 0:
         print(json.dumps(result), flush=True)
+    dist.barrier()  # a rank that ends while a peer still receives fails that peer
     dist.destroy_process_group()
 
 
