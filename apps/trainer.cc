@@ -50,7 +50,10 @@ std::span<const UnitShard> filled(ZeroUnits& units, Model& model, const RunConfi
   if (config.weights == "none") {
     units.initialise(config.run.seed);
   } else {
-    load_values(units, [&] { load_weights(model, config.weights); });
+    LoadOptions options;
+    options.open = [&](ParamUnit& unit) { units.open_values(unit); };
+    options.close = [&](ParamUnit& unit) { units.keep_values(unit); };
+    load_weights(model, config.weights, options);
   }
   return units.shards();
 }

@@ -250,21 +250,18 @@ void ZeroUnits::end_step() {
   trace_ = nullptr;
 }
 
-void ZeroUnits::open_values() {
+void ZeroUnits::open_values(ParamUnit& unit) {
   if (!frees_values_) return;
-  for (Held& held : held_) {
-    held.unit->set_values(
-        allocate_values(*held.unit, held.unit->numel(), MemoryCategory::kBuffers));
-  }
+  unit.set_values(allocate_values(unit, unit.numel(), MemoryCategory::kBuffers));
 }
 
-void ZeroUnits::keep_values() {
+void ZeroUnits::keep_values(ParamUnit& unit) {
   if (!frees_values_) return;
-  for (Held& held : held_) {
-    UnitShard& shard = shards_[held.index];
-    shard.value.copy_(held.unit->flat_value().narrow(0, shard.begin, shard.end - shard.begin));
-    held.unit->set_values({});
-  }
+  const auto shard = std::find_if(shards_.begin(), shards_.end(),
+                                  [&](const UnitShard& s) { return s.unit == &unit; });
+  CHECK(shard != shards_.end(), "unit {} is not of these", unit.name());
+  shard->value.copy_(unit.flat_value().narrow(0, shard->begin, shard->end - shard->begin));
+  unit.set_values({});
 }
 
 double ZeroUnits::now_us() const { return trace_ != nullptr ? trace_->now_us() : 0.0; }
@@ -294,12 +291,6 @@ StageUnits stage_units(const Model& model) {
   stage.back().input_half_reads = false;
   stage.back().grads_in_forward = true;
   return stage;
-}
-
-void load_values(ZeroUnits& units, const std::function<void()>& fill) {
-  units.open_values();
-  fill();
-  units.keep_values();
 }
 
 WholeValues::WholeValues(ZeroUnits& units) : units_(units) {

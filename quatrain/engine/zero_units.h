@@ -14,7 +14,6 @@
 // the end of the step.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -57,9 +56,10 @@ class ZeroUnits {
   void ready_grads(const Action& computation);
   void finish_grads();  // after it shards hold the whole sum
   void end_step();      // after it no gather is in flight
-  // Whole values without a gather, and this rank's part taken from them.
-  void open_values();
-  void keep_values();
+
+  // Filling a unit from outside: whole values to write to, then this rank's part kept of them.
+  void open_values(ParamUnit& unit);
+  void keep_values(ParamUnit& unit);
 
  private:
   struct Held;  // a unit's buffers and what is in flight for it
@@ -91,9 +91,6 @@ class ZeroUnits {
 
 // What each layer of a model asks of its units, in the order of model.units().
 StageUnits stage_units(const Model& model);
-
-// Runs `fill`, which fills every value of the model, and keeps this rank's part.
-void load_values(ZeroUnits& units, const std::function<void()>& fill);
 
 // Keeps every value whole while it lives: for decoding and saving, which have no schedule. Made and
 // destroyed by all data ranks together.

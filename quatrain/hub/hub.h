@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,13 +31,16 @@ struct LoadOptions {
   bool allow_missing = false;  // parameters that the files lack keep their values
   bool allow_extra = false;    // tensors that the model lacks, or that no index names, are left
   bool ignore_stored_head = false;  // tied model, and a head that differs from the embedding: tie
+  // Called before and after a unit is filled, one unit at a time: for ranks that keep a part of it.
+  std::function<void(ParamUnit&)> open = nullptr;
+  std::function<void(ParamUnit&)> close = nullptr;
 };
 struct LoadReport {
   std::int64_t loaded = 0;           // parameters
   std::vector<std::string> ignored;  // buffers that are no weights, and what options let pass
   std::vector<std::string> missing;
 };
-// Fills every parameter of an allocated model from a Hugging Face or run folder, converted to the
+// Fills every parameter of a model, allocated or opened by `options`, from a Hugging Face or run folder, converted to the
 // model's dtype from F32, BF16, F16 or F64. Throws DataError with the counts and first names of
 // missing, unexpected and misshaped tensors; then the model's values are unspecified.
 LoadReport load_weights(Model& model, const std::filesystem::path& folder,

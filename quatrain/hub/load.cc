@@ -46,9 +46,7 @@ class Loader {
     compare_names();
     check_tied_head();
     refuse();
-    for (const auto& [tensor, parts] : sources_) {
-      if (files_.has(name_in_file(tensor))) copy(tensor, parts);
-    }
+    for (const auto& unit : model_.units()) fill(*unit);
     return std::move(report_);
   }
 
@@ -143,6 +141,18 @@ class Loader {
       out.push_back(near.empty() ? name : fmt::format("{} (is it {}?)", name, near[0]));
     }
     return out;
+  }
+
+  // A file tensor is of one unit.
+  void fill(ParamUnit& unit) {
+    if (options_.open) options_.open(unit);
+    const auto params = unit.params();
+    for (const auto& [tensor, parts] : sources_) {
+      const bool here =
+          parts.front() >= params.data() && parts.front() < params.data() + params.size();
+      if (here && files_.has(name_in_file(tensor))) copy(tensor, parts);
+    }
+    if (options_.close) options_.close(unit);
   }
 
   void copy(const std::string& tensor, const HubParts& parts) {
