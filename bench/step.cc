@@ -14,6 +14,7 @@
 #include "quatrain/comm/mpi/mpi.h"
 #include "quatrain/comm/self/self.h"
 #include "quatrain/comm/thread/thread.h"
+#include "quatrain/kernels/matmul.h"
 #include "quatrain/kernels/memory.h"
 #include "step_rank.h"
 
@@ -21,6 +22,7 @@ namespace quatrain {
 namespace {
 
 struct Options {
+  bool widen_bf16 = false;
   std::string model = "gpt2-6x384";
   std::int64_t batch = 0;
   int ranks = 1;
@@ -61,6 +63,7 @@ nlohmann::json run_process(const Options& options) {
 }
 
 nlohmann::json run(const Options& options) {
+  kernels::widen_bf16_products(options.widen_bf16);
   if (options.backend == "mpi") return run_process(options);
   if (options.ranks > 1) return run_threads(options);
   const auto world = make_self_communicator();
@@ -82,6 +85,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--warmup", options.step.warmup);
   app.add_option("--threads", options.step.threads, "compute threads a rank");
   app.add_flag("--bf16", options.step.bf16);
+  app.add_flag("--widen-bf16", options.widen_bf16, "as on a CPU without bf16 units");
   app.add_option("--trace", options.step.trace, "writes the last step as TRACE.<rank>.json");
 }
 
