@@ -41,8 +41,9 @@ struct LoadReport {
   std::vector<std::string> missing;
 };
 // Fills every parameter of a model, allocated or opened by `options`, from a Hugging Face or run
-// folder, converted to the model's dtype from F32, BF16, F16 or F64. Throws DataError with the counts and first names of
-// missing, unexpected and misshaped tensors; then the model's values are unspecified.
+// folder, converted to the model's dtype from F32, BF16, F16 or F64. Throws DataError with the
+// counts and first names of missing, unexpected and misshaped tensors; then the model's values are
+// unspecified.
 LoadReport load_weights(Model& model, const std::filesystem::path& folder,
                         const LoadOptions& options = {});
 
