@@ -33,10 +33,12 @@ test:  ## everything that must hold: what CI runs
 	@cmake --build $(BUILD) -j $(JOBS)
 	@$(CTEST) -LE soak
 
-sanitize:  ## address and undefined-behaviour sanitizers over the modules that own memory and bytes
+sanitize:  ## address, undefined-behaviour and thread sanitizers over what owns memory and threads
 	@tools/bootstrap build test
 	@tools/configure build-sanitize "address,undefined"
 	@tools/sanitize build-sanitize $(JOBS)
+	@tools/configure build-races "thread"
+	@tools/sanitize_races build-races $(JOBS)
 
 soak: test  ## the whole of every grid and count
 	@ctest --test-dir $(BUILD) --output-on-failure -L soak
