@@ -44,8 +44,8 @@ class FlatFile : public TokenFile {
   void read(std::int64_t begin, std::span<std::int64_t> out) const override {
     const auto count = static_cast<std::int64_t>(out.size());
     if (begin < 0 || begin > layout_.tokens || count > layout_.tokens - begin) {
-      throw DataError(fmt::format("{}: tokens {} to {} are outside the file, which has {}",
-                                  path().string(), begin, begin + count, layout_.tokens));
+      throw DataError(fmt::format("{}: {} tokens from {} on are outside the file, which has {}",
+                                  path().string(), count, begin, layout_.tokens));
     }
     const std::byte* from =
         map_.bytes().data() + layout_.offset_bytes + begin * width(layout_.type);
