@@ -10,17 +10,12 @@
 #include "quatrain/base/check.h"
 #include "quatrain/mesh/group_name.h"
 #include "quatrain/mesh/row_cut.h"
+#include "quatrain/mesh/shape.h"
 #include "quatrain/mesh/wire.h"
 #include "quatrain/spec/parameters.h"
 
 namespace quatrain {
 namespace {
-
-std::int64_t elements(const std::vector<std::int64_t>& shape) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : shape) count *= size;
-  return count;
-}
 
 std::int64_t largest(const std::vector<std::int64_t>& sizes) {
   return *std::max_element(sizes.begin(), sizes.end());

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "quatrain/base/check.h"
+#include "quatrain/mesh/shape.h"
 
 namespace quatrain {
 namespace {
@@ -16,12 +17,6 @@ struct Extent {
   std::int64_t end;
   std::int64_t step;
 };
-
-std::int64_t elements(const std::vector<std::int64_t>& shape) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : shape) count *= size;
-  return count;
-}
 
 std::vector<Extent> lay_out(std::span<const std::vector<std::int64_t>> shapes) {
   std::vector<Extent> extents;

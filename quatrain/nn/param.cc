@@ -9,20 +9,15 @@
 #include <utility>
 
 #include "quatrain/kernels/memory.h"
+#include "quatrain/mesh/shape.h"
 #include "quatrain/nn/check.h"
 
 namespace quatrain {
 namespace {
 
-std::int64_t product(const std::vector<std::int64_t>& shape) {
-  std::int64_t result = 1;
-  for (const std::int64_t size : shape) result *= size;
-  return result;
-}
-
 at::Tensor part(const at::Tensor& flat, std::int64_t begin, const Param& param) {
   if (!flat.defined()) return {};
-  return flat.narrow(0, begin, product(param.local_shape)).view(param.local_shape);
+  return flat.narrow(0, begin, elements(param.local_shape)).view(param.local_shape);
 }
 
 }  // namespace
@@ -35,7 +30,7 @@ ParamUnit::ParamUnit(std::string name, std::vector<ParameterInfo> infos, at::Sca
     Param& param = params_.emplace_back();
     param.local_shape = info.shape;
     param.info = std::move(info);
-    const std::int64_t count = product(param.local_shape);
+    const std::int64_t count = elements(param.local_shape);
     offsets_.push_back(numel_);
     grad_offsets_.push_back(trainable_numel_);
     numel_ += count;
@@ -127,7 +122,7 @@ at::Tensor ParamUnit::fused(const at::Tensor& flat, std::int64_t begin, const Pa
   }
   std::vector<std::int64_t> shape = first.local_shape;
   shape[0] = rows;
-  return flat.narrow(0, begin, product(shape)).view(shape);
+  return flat.narrow(0, begin, elements(shape)).view(shape);
 }
 
 at::ScalarType scalar_type(Dtype dtype) {

@@ -9,16 +9,11 @@
 
 #include "quatrain/base/rng.h"
 #include "quatrain/mesh/row_cut.h"
+#include "quatrain/mesh/shape.h"
 #include "quatrain/nn/check.h"
 
 namespace quatrain {
 namespace {
-
-std::int64_t numel(const Param& param) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : param.local_shape) count *= size;
-  return count;
-}
 
 // Draws that are made at once: a buffer that stays in cache.
 constexpr std::int64_t kDrawsAtOnce = 16384;
@@ -68,7 +63,7 @@ UnitShard whole(ParamUnit& unit) {
 
 std::vector<std::int64_t> ShardPart::shape() const {
   std::vector<std::int64_t> shape = param->local_shape;
-  const std::int64_t row = quatrain::numel(*param) / shape[0];
+  const std::int64_t row = elements(param->local_shape) / shape[0];
   shape[0] = numel / row;
   return shape;
 }
@@ -79,7 +74,7 @@ std::vector<ShardPart> parts(ParamUnit& unit, std::int64_t begin, std::int64_t e
   for (Param& param : unit.params()) {
     const std::int64_t offset = unit.offset(param);
     const std::int64_t from = std::max(begin, offset);
-    const std::int64_t to = std::min(end, offset + numel(param));
+    const std::int64_t to = std::min(end, offset + elements(param.local_shape));
     if (from >= to) continue;
     found.push_back({&param, from - offset, to - from, from - begin, grad_begin});
     if (param.info.trainable) grad_begin += to - from;
