@@ -42,12 +42,12 @@ std::unique_ptr<Tokenizer> tokenizer_of(const RunConfig& config) {
 }
 
 std::vector<DataSource> sources_of(const std::vector<DataPath>& paths, const RunConfig& config,
-                                   const Tokenizer* tokenizer) {
+                                   const Tokenizer* tokenizer, bool checked) {
   OpenOptions options;
   options.format = config.data.format;
   options.tokenizer = tokenizer;
   options.cache = fs::path(config.run.folder).parent_path() / ".tokens";
-  options.model_vocab = config.model.vocab;
+  options.model_vocab = checked ? 0 : config.model.vocab;
   options.threads = threads_of(config);
   return open_sources(paths, options);
 }

@@ -25,9 +25,9 @@ RunConfig load_config(const std::filesystem::path& file, const std::vector<std::
 std::unique_ptr<Tokenizer> tokenizer_of(const RunConfig& config);
 
 // Opens every file; text is tokenized into a cache beside the run folders first. Checks every id
-// against the vocabulary.
+// against the vocabulary, unless another rank has (`checked`).
 std::vector<DataSource> sources_of(const std::vector<DataPath>& paths, const RunConfig& config,
-                                   const Tokenizer* tokenizer);
+                                   const Tokenizer* tokenizer, bool checked = false);
 
 // Of one of `size` data ranks.
 LoaderOptions loader_options(const RunConfig& config, const Tokenizer* tokenizer, int rank = 0,

@@ -69,8 +69,7 @@ struct Trainer::State {
         console(out),
         prologue({.threads = threads_of(config, own.ranks_here), .memory = &memory}),
         tokenizer(tokenizer_of(config)),
-        training(make_train_loader(sources_of(config.data.train, config, tokenizer.get()),
-                                   loader_options_here())),
+        training(make_train_loader(sources_here(config.data.train), loader_options_here())),
         groups(make_data_groups(world, mesh())),
         model(config.model, build_options(config)),
         units(model, groups, config.parallel.zero),
@@ -79,8 +78,7 @@ struct Trainer::State {
         schedule(schedule_of(config)),
         lr_schedule(lr_schedule_of(config)) {
     if (!config.data.validation.empty()) {
-      validation = make_eval_loader(sources_of(config.data.validation, config, tokenizer.get()),
-                                    loader_options_here());
+      validation = make_eval_loader(sources_here(config.data.validation), loader_options_here());
     }
     optimizer->allocate();
   }
@@ -88,6 +86,10 @@ struct Trainer::State {
   Mesh mesh() const {
     const Plan plan = make_plan(config);
     return Mesh(plan.degrees, plan.axis_order, world.rank());
+  }
+  // Of several ranks, rank 0 has checked the ids for all before any came here.
+  std::vector<DataSource> sources_here(const std::vector<DataPath>& paths) const {
+    return sources_of(paths, config, tokenizer.get(), world.size() > 1);
   }
   LoaderOptions loader_options_here() const {
     const Mesh here = mesh();
