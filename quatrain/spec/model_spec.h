@@ -15,9 +15,12 @@ enum class Dtype : std::uint8_t { kFloat32, kBFloat16, kFloat64 };
 // Bytes of one element.
 constexpr std::int64_t size_of(Dtype dtype) {
   switch (dtype) {
-    case Dtype::kFloat32: return 4;
-    case Dtype::kBFloat16: return 2;
-    case Dtype::kFloat64: return 8;
+    case Dtype::kFloat32:
+      return 4;
+    case Dtype::kBFloat16:
+      return 2;
+    case Dtype::kFloat64:
+      return 8;
   }
   return 0;
 }
@@ -30,7 +33,13 @@ std::string_view name(Dtype dtype);  // "float32", "bfloat16", "float64"
 std::optional<Dtype> dtype_from_name(std::string_view text);
 
 enum class Family : std::uint8_t {
-  kGpt2, kLlama, kQwen2, kQwen3, kMixtral, kQwen3Moe, kDeepseekV3
+  kGpt2,
+  kLlama,
+  kQwen2,
+  kQwen3,
+  kMixtral,
+  kQwen3Moe,
+  kDeepseekV3
 };
 std::string_view name(Family family);  // config.json's model_type: "gpt2", "llama", ...
 std::optional<Family> family_from_name(std::string_view text);
@@ -61,11 +70,11 @@ enum class RouterScore : std::uint8_t { kSoftmax, kSigmoid };
 struct Experts {
   std::int64_t num_experts = 0;
   std::int64_t top_k = 0;
-  std::int64_t ffn = 0;         // width of one expert
-  std::int64_t num_shared = 0;  // shared experts, each of width ffn
-  std::int64_t first_dense = 0;             // first layers that are dense
-  std::int64_t sparse_step = 1;             // layer i is sparse if (i + 1) % sparse_step == 0
-  std::vector<std::int64_t> dense_layers;   // mlp_only_layers
+  std::int64_t ffn = 0;                    // width of one expert
+  std::int64_t num_shared = 0;             // shared experts, each of width ffn
+  std::int64_t first_dense = 0;            // first layers that are dense
+  std::int64_t sparse_step = 1;            // layer i is sparse if (i + 1) % sparse_step == 0
+  std::vector<std::int64_t> dense_layers;  // mlp_only_layers
   RouterScore score = RouterScore::kSoftmax;
   bool normalise_top_k = true;
   double routed_scaling = 1.0;
@@ -107,10 +116,10 @@ struct ModelSpec {
   bool qkv_bias = false;
   bool out_bias = false;  // attention output projection
   bool mlp_bias = false;
-  bool qk_norm = false;  // RMSNorm per head on q and k, before RoPE
-  bool tied = false;     // the head is the token embedding
-  std::int64_t window = 0;            // sliding window in tokens; 0 = none
-  std::vector<bool> window_layers;    // per layer; empty = all layers (when window > 0)
+  bool qk_norm = false;             // RMSNorm per head on q and k, before RoPE
+  bool tied = false;                // the head is the token embedding
+  std::int64_t window = 0;          // sliding window in tokens; 0 = none
+  std::vector<bool> window_layers;  // per layer; empty = all layers (when window > 0)
   double embedding_dropout = 0.0;
   double attention_dropout = 0.0;  // refused in training when > 0 unless an attention kernel has it
   double residual_dropout = 0.0;
@@ -121,7 +130,7 @@ struct ModelSpec {
   std::vector<std::int64_t> eos_ids;
   std::optional<std::int64_t> bos_id;
 
-  bool layer_is_sparse(std::int64_t layer) const;   // has experts
+  bool layer_is_sparse(std::int64_t layer) const;       // has experts
   std::int64_t layer_window(std::int64_t layer) const;  // 0 = full causal attention
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };

@@ -67,18 +67,18 @@ class Lister {
   void output(const std::string& name, std::int64_t in, ShardSpec placement, bool bias) {
     auto& weight = matrix(name + ".weight", model_.hidden, in, std::move(placement), output_init());
     if (is_gpt2()) weight.hub = {.tensor = name + ".weight", .transposed = true};
-    if (bias) vector(name + ".bias", model_.hidden);
+    if (bias) vector(name + ".bias", model_.hidden).meets = Meets::kRows;
   }
   void norm(const std::string& name, std::int64_t size) {
-    vector(name + ".weight", size, {}, Init::kOnes);
-    if (model_.norm == NormKind::kLayerNorm) vector(name + ".bias", size);
+    vector(name + ".weight", size, {}, Init::kOnes).meets = Meets::kRows;
+    if (model_.norm == NormKind::kLayerNorm) vector(name + ".bias", size).meets = Meets::kRows;
   }
 
   void embedding(const std::string& top) {
     matrix(top + (is_gpt2() ? "wte.weight" : "embed_tokens.weight"), model_.vocab, model_.hidden,
            cut(Axis::kTp, 0));
     if (model_.position == PositionKind::kLearned) {
-      matrix(top + "wpe.weight", model_.max_positions, model_.hidden);
+      matrix(top + "wpe.weight", model_.max_positions, model_.hidden).meets = Meets::kRows;
     }
   }
 

@@ -14,6 +14,11 @@ namespace quatrain {
 
 enum class Init : std::uint8_t { kNormal, kNormalScaledByDepth, kZeros, kOnes };
 
+// What a tensor-parallel rank's copy of a parameter meets of a micro-batch: rows of the residual
+// stream (all of them, or its own under sequence parallelism), or its share of heads, of the
+// feed-forward width or of the vocabulary. Copies that meet different things hold terms of a sum.
+enum class Meets : std::uint8_t { kRows, kShare };
+
 // Where the parameter lies in a Hugging Face file, when that differs from `name` and `shape`:
 // GPT-2 stores q|k|v as one [in, out] matrix.
 struct HubSource {
@@ -31,12 +36,13 @@ struct ParameterInfo {
   std::string name;                 // "model.layers.3.self_attn.k_proj.weight"
   std::vector<std::int64_t> shape;  // global; matrices are [out, in]
   ShardSpec placement;              // over tp or etp x ep; ZeRO's cut comes on top, at rows
-  std::int64_t layer = 0;           // -1: embedding; num layers: final norm and head
+  Meets meets = Meets::kShare;
+  std::int64_t layer = 0;  // -1: embedding; num layers: final norm and head
   Init init = Init::kNormal;
-  double init_std = 0.02;           // already divided by sqrt(2 L) where scaled by depth
-  bool decay = true;                // weight decay applies (matrices)
-  bool trainable = true;            // false: no gradient, no state, no W, not in the norm
-  std::int64_t expert = -1;         // routed expert that it belongs to; -1: none
+  double init_std = 0.02;    // already divided by sqrt(2 L) where scaled by depth
+  bool decay = true;         // weight decay applies (matrices)
+  bool trainable = true;     // false: no gradient, no state, no W, not in the norm
+  std::int64_t expert = -1;  // routed expert that it belongs to; -1: none
   HubSource hub;
 
   std::int64_t numel() const;

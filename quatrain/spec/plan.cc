@@ -115,6 +115,8 @@ std::string to_json(const Plan& plan) {
                   {"prefetch", plan.prefetch},
                   {"reduce_once", plan.reduce_once},
                   {"sequence_parallel", plan.sequence_parallel},
+                  {"gather_again", plan.gather_again},
+                  {"overlap_chunks", plan.overlap_chunks},
                   {"cp_style", plan.cp_style},
                   {"recompute", std::string(name(plan.recompute))},
                   {"dtype", std::string(name(plan.dtype))}};
@@ -142,6 +144,8 @@ Plan plan_from_json(std::string_view text) {
   keys.take("prefetch", plan.prefetch);
   keys.take("reduce_once", plan.reduce_once);
   keys.take("sequence_parallel", plan.sequence_parallel);
+  keys.take("gather_again", plan.gather_again);
+  keys.take("overlap_chunks", plan.overlap_chunks);
   keys.take("cp_style", plan.cp_style);
   keys.take("recompute", recompute);
   keys.take("dtype", dtype);

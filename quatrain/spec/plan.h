@@ -31,6 +31,8 @@ struct Plan {
   int prefetch = 1;          // units gathered ahead, stage 3
   bool reduce_once = false;  // stages 2, 3: gradients stay whole until the last micro-batch
   bool sequence_parallel = false;
+  bool gather_again = false;  // sequence_parallel: weight halves gather what they read once more
+  int overlap_chunks = 1;     // pieces of a row-parallel product, each summed under the next
   std::string cp_style = "ring";
   Recompute recompute = Recompute::kNone;
   Dtype dtype = Dtype::kFloat32;

@@ -12,6 +12,7 @@
 #include "quatrain/spec/model_io.h"
 #include "quatrain/spec/parameters.h"
 #include "quatrain/spec/run_keys.h"
+#include "quatrain/spec/tensor_split.h"
 
 namespace quatrain {
 namespace {
@@ -135,29 +136,12 @@ class Checker {
   }
 
   void tensor(const ModelSpec& m) {
-    const char* where = "parallel.tp";
-    if (m.heads % p_.tp != 0) {
-      add(where, fmt::format("tp = {} does not divide {} attention heads", p_.tp, m.heads),
-          fitting(m.heads) + "; to use more ranks, split the layers with pp");
-    }
-    if (!m.latent && m.kv_heads % p_.tp != 0 && p_.tp % m.kv_heads != 0) {
-      add(where,
-          fmt::format("tp = {} neither divides {} key and value heads nor is a multiple of "
-                      "them",
-                      p_.tp, m.kv_heads),
-          fitting(m.kv_heads));
-    }
-    if (m.ffn % p_.tp != 0) {
-      add(where, fmt::format("tp = {} does not divide intermediate_size = {}", p_.tp, m.ffn),
-          fitting(std::gcd(m.ffn, m.heads)));
+    for (Problem& problem : check_split(m, p_.tp)) problems_.push_back(std::move(problem));
+    if (p_.gather_again && !p_.sequence_parallel) {
+      add("parallel.gather_again", "gather_again belongs to sequence_parallel",
+          "sequence_parallel = true, or gather_again = false");
     }
     const std::int64_t seq = c_.training.seq_len;
-    if (p_.sequence_parallel && seq % p_.tp != 0) {
-      add("training.seq_len",
-          fmt::format("seq_len = {} is not a multiple of tp = {} under sequence_parallel", seq,
-                      p_.tp),
-          fmt::format("nearest: {} or {}", seq / p_.tp * p_.tp, (seq / p_.tp + 1) * p_.tp));
-    }
     if (seq % (2 * p_.cp) != 0 && p_.cp > 1) {
       add("training.seq_len",
           fmt::format("seq_len = {} is not a multiple of 2 cp = {}", seq, 2 * p_.cp),
@@ -213,7 +197,7 @@ class Checker {
   // What the runtime does not have yet. Goes when it does.
   void unsupported(bool model_known) {
     const std::pair<const char*, int> axes[] = {
-        {"tp", p_.tp}, {"pp", p_.pp}, {"cp", p_.cp}, {"ep", p_.ep}, {"etp", p_.etp}};
+        {"pp", p_.pp}, {"cp", p_.cp}, {"ep", p_.ep}, {"etp", p_.etp}};
     for (const auto& [axis, degree] : axes) {
       if (degree <= 1) continue;
       add(fmt::format("parallel.{}", axis),
@@ -224,7 +208,6 @@ class Checker {
       if (given) add(key, fmt::format("{} is not supported yet", key), remedy);
     };
     refuse(p_.chunks > 1, "parallel.chunks", "chunks = 1");
-    refuse(p_.sequence_parallel, "parallel.sequence_parallel", "sequence_parallel = false");
     refuse(c_.checkpoint.interval > 0, "checkpoint.interval", "interval = 0");
     refuse(c_.checkpoint.resume != "never", "checkpoint.resume", "resume = \"never\"");
     if (c_.comm.backend == "self" && data_ranks(p_) * model_ranks(p_) > 1) {
@@ -282,7 +265,9 @@ Plan make_plan(const RunConfig& config) {
   plan.zero_stage = p.zero;
   plan.prefetch = p.prefetch;
   plan.reduce_once = p.reduce_once;
-  plan.sequence_parallel = p.sequence_parallel;
+  plan.sequence_parallel = p.sequence_parallel && p.tp > 1;
+  plan.gather_again = plan.sequence_parallel && p.gather_again;
+  plan.overlap_chunks = p.tp > 1 ? p.overlap_chunks : 1;
   plan.cp_style = p.cp_style;
   plan.recompute = config.training.recompute;
   plan.dtype = config.training.dtype;

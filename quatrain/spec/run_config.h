@@ -58,6 +58,8 @@ struct RunConfig {
     bool reduce_once = false;
     int tp = 1;
     bool sequence_parallel = false;
+    bool gather_again = false;
+    int overlap_chunks = 1;
     int pp = 1;
     std::string schedule = "1f1b";
     int chunks = 1;

@@ -141,12 +141,12 @@ TEST(RunConfig, case_103_DivisibilityListsTheChoices) {
   const std::string text =
       to_string(parse("[model]\nname = \"gpt2\"\n[parallel]\ntp = 8\n").problems);
   EXPECT_THAT(text, HasSubstr("tp = 8 does not divide 12 attention heads"));
-  EXPECT_THAT(text, HasSubstr("divisors that fit: 1 2 3 4 6 12"));
+  EXPECT_THAT(text, HasSubstr("degrees that fit: 1 2 3 4 6 12"));
   EXPECT_THAT(text, HasSubstr("pp"));
 }
 
-TEST(RunConfig, AxesBesideDataAreRefusedForNow) {
-  for (const char* axis : {"tp", "pp", "cp"}) {
+TEST(RunConfig, AxesBesideDataAndTensorAreRefusedForNow) {
+  for (const char* axis : {"pp", "cp"}) {
     const std::string text =
         to_string(parse(std::string(kTiny) + "[parallel]\n" + axis + " = 2\n").problems);
     EXPECT_THAT(text, HasSubstr(fmt::format("parallel.{} = 2 is not supported yet", axis)));

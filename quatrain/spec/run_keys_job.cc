@@ -28,6 +28,10 @@ void parallel_section(std::vector<Key>& keys) {
      "tensor_parallel_degree tensor_model_parallel_size"},
     {"parallel", "sequence_parallel", "", "norms and dropout split over tp's ranks",
      field<kIn, &S::sequence_parallel>},
+    {"parallel", "gather_again", "", "weight gradients gather their inputs once more, none is kept "
+     "whole; sequence_parallel", field<kIn, &S::gather_again>},
+    {"parallel", "overlap_chunks", "pieces", "of a row-parallel product, each summed over tp under "
+     "the next", field<kIn, &S::overlap_chunks>, Bounds{.least = 1, .most = 1024}},
     {"parallel", "pp", "ranks", "pipeline parallelism", field<kIn, &S::pp>, kDegree, {},
      "pipeline_parallel_degree pipeline_model_parallel_size"},
     {"parallel", "schedule", "", "of the pipeline", field<kIn, &S::schedule>, {},
