@@ -52,12 +52,12 @@ int eval(const Options& options) {
   const auto data = make_eval_loader(sources_of(config.data.validation, config, tokenizer.get()),
                                      loader_options(config, tokenizer.get()));
   const auto world = make_self_communicator();
-  DataGroups groups = make_data_groups(*world, Mesh());
+  RankGroups groups = make_rank_groups(*world, Mesh());
   Model model(config.model, build_options(config));
   ZeroUnits units(model, groups, 0);
   units.allocate(false);
   load_weights(model, weights);
-  const EvalReport report = evaluate(model, units, *data, *world);
+  const EvalReport report = evaluate(model, units, *data);
   console.line(fmt::format("loss {:.6f}  perplexity {:.3f}  {} tokens in {} sequences", report.loss,
                            std::exp(report.loss), with_commas(report.tokens),
                            with_commas(report.sequences)));

@@ -10,9 +10,44 @@
 
 #include "quatrain/base/error.h"
 #include "quatrain/cost/zero.h"
+#include "quatrain/hub/hub.h"
 
 namespace quatrain::apps {
 namespace fs = std::filesystem;
+namespace {
+
+OptimizerOptions optimizer_options(const RunConfig& config) {
+  const auto& keys = config.optimizer;
+  return {.name = keys.name,
+          .lr = keys.lr,
+          .beta1 = keys.beta1,
+          .beta2 = keys.beta2,
+          .eps = keys.eps,
+          .weight_decay = keys.weight_decay,
+          .momentum = keys.momentum,
+          .nesterov = keys.nesterov,
+          .max_norm = keys.max_norm};
+}
+
+ExecutorOptions executor_options(const RunConfig& config) {
+  ExecutorOptions options;
+  options.lr = config.optimizer.lr;
+  options.max_norm = config.optimizer.max_norm;
+  options.z_loss = config.training.z_loss;
+  options.seed = config.run.seed;
+  options.trace = config.metrics.trace_steps > 0;
+  return options;
+}
+
+// Reads weights from a folder, a unit at a time.
+void load_values(const std::string& folder, Model& model, ZeroUnits& units) {
+  LoadOptions options;
+  options.open = [&](ParamUnit& unit) { units.open_values(unit); };
+  options.close = [&](ParamUnit& unit) { units.keep_values(unit); };
+  load_weights(model, folder, options);
+}
+
+}  // namespace
 
 RunConfig load_config(const fs::path& file, const std::vector<std::string>& overrides, int world) {
   if (!fs::exists(file)) {
@@ -76,17 +111,21 @@ BuildOptions build_options(const RunConfig& config) {
   return options;
 }
 
-OptimizerOptions optimizer_options(const RunConfig& config) {
-  const auto& keys = config.optimizer;
-  return {.name = keys.name,
-          .lr = keys.lr,
-          .beta1 = keys.beta1,
-          .beta2 = keys.beta2,
-          .eps = keys.eps,
-          .weight_decay = keys.weight_decay,
-          .momentum = keys.momentum,
-          .nesterov = keys.nesterov,
-          .max_norm = keys.max_norm};
+RankJobOptions rank_job_options(const RunConfig& config) {
+  RankJobOptions options;
+  options.spec = config.model;
+  options.plan = make_plan(config);
+  options.build = build_options(config);
+  options.optimizer = optimizer_options(config);
+  options.executor = executor_options(config);
+  options.schedule = schedule_of(config);
+  options.init_seed = config.run.seed;
+  if (config.weights != "none") {
+    options.fill = [folder = config.weights](Model& model, ZeroUnits& units) {
+      load_values(folder, model, units);
+    };
+  }
+  return options;
 }
 
 LrSchedule lr_schedule_of(const RunConfig& config) {

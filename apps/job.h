@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What train and eval set up alike from a configuration: data, loaders, model options, schedule.
+// What the commands set up alike from a configuration: data, loaders, a rank's job.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -8,10 +8,8 @@
 
 #include "quatrain/data/data_loader.h"
 #include "quatrain/data/tokenizer.h"
-#include "quatrain/model/model.h"
+#include "quatrain/engine/job.h"
 #include "quatrain/optim/lr_schedule.h"
-#include "quatrain/optim/optimizer.h"
-#include "quatrain/schedule/schedule.h"
 #include "quatrain/spec/run_config.h"
 
 namespace quatrain::apps {
@@ -33,7 +31,8 @@ std::vector<DataSource> sources_of(const std::vector<DataPath>& paths, const Run
 LoaderOptions loader_options(const RunConfig& config, const Tokenizer* tokenizer, int rank = 0,
                              int size = 1);
 BuildOptions build_options(const RunConfig& config);
-OptimizerOptions optimizer_options(const RunConfig& config);
+// Values are drawn, or read from the weights that the configuration names.
+RankJobOptions rank_job_options(const RunConfig& config);
 LrSchedule lr_schedule_of(const RunConfig& config);
 // With the optimizer's step; the same object that the planner would time.
 Schedule schedule_of(const RunConfig& config);

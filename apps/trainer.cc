@@ -19,11 +19,12 @@
 #include "quatrain/base/file.h"
 #include "quatrain/base/text.h"
 #include "quatrain/cost/walk.h"
-#include "quatrain/engine/executor.h"
+#include "quatrain/engine/job.h"
 #include "quatrain/engine/rank_thread.h"
 #include "quatrain/hub/hub.h"
 #include "quatrain/kernels/check.h"
 #include "quatrain/kernels/memory.h"
+#include "quatrain/nn/whole.h"
 
 namespace quatrain::apps {
 namespace {
@@ -32,30 +33,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-ExecutorOptions executor_options(const RunConfig& config) {
-  ExecutorOptions options;
-  options.lr = config.optimizer.lr;
-  options.max_norm = config.optimizer.max_norm;
-  options.z_loss = config.training.z_loss;
-  options.seed = config.run.seed;
-  options.trace = config.metrics.trace_steps > 0;
-  return options;
-}
-
-// Fills this rank's part of the model and returns what its optimizer updates.
-std::span<const UnitShard> filled(ZeroUnits& units, Model& model, const RunConfig& config) {
-  units.allocate(true);
-  if (config.weights == "none") {
-    units.initialise(config.run.seed);
-  } else {
-    LoadOptions options;
-    options.open = [&](ParamUnit& unit) { units.open_values(unit); };
-    options.close = [&](ParamUnit& unit) { units.keep_values(unit); };
-    load_weights(model, config.weights, options);
-  }
-  return units.shards();
 }
 
 }  // namespace
@@ -70,17 +47,11 @@ struct Trainer::State {
         prologue({.threads = threads_of(config, own.ranks_here), .memory = &memory}),
         tokenizer(tokenizer_of(config)),
         training(make_train_loader(sources_here(config.data.train), loader_options_here())),
-        groups(make_data_groups(world, mesh())),
-        model(config.model, build_options(config)),
-        units(model, groups, config.parallel.zero),
-        optimizer(make_optimizer(optimizer_options(config), filled(units, model, config))),
-        executor(model, units, *optimizer, *training, world, executor_options(config)),
-        schedule(schedule_of(config)),
+        job(rank_job_options(config), *training, world),
         lr_schedule(lr_schedule_of(config)) {
     if (!config.data.validation.empty()) {
       validation = make_eval_loader(sources_here(config.data.validation), loader_options_here());
     }
-    optimizer->allocate();
   }
 
   Mesh mesh() const {
@@ -97,6 +68,8 @@ struct Trainer::State {
     return loader_options(config, tokenizer.get(), here.coord(data), here.degree(data));
   }
   bool speaks() const { return world.rank() == 0; }
+  // Shares each matrix with the rank that speaks.
+  bool beside_speaker() const { return job.mesh.group(Axis::kTp).front() == 0; }
   StepMetrics step(std::int64_t number);
   std::optional<double> validate();
   void sample();
@@ -116,12 +89,7 @@ struct Trainer::State {
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<DataLoader> training;
   std::unique_ptr<DataLoader> validation;
-  DataGroups groups;
-  Model model;
-  ZeroUnits units;
-  std::unique_ptr<Optimizer> optimizer;
-  Executor executor;
-  Schedule schedule;
+  RankJob job;
   LrSchedule lr_schedule;
   std::optional<RunFolder> folder;  // of rank 0
   std::vector<TraceEvent> trace;    // of the first metrics.trace_steps steps
@@ -136,7 +104,7 @@ StepMetrics Trainer::State::step(std::int64_t number) {
   StepMetrics metrics;
   const double factor = lr_factor(lr_schedule, number);
   const Clock::time_point begin = Clock::now();
-  metrics.report = executor.run(schedule, number, factor);
+  metrics.report = job.step(number, factor);
   metrics.seconds = seconds_since(begin);
   metrics.lr = config.optimizer.lr * factor;
   metrics.step_tokens = config.training.global_batch * config.training.seq_len;
@@ -156,7 +124,7 @@ StepMetrics Trainer::State::step(std::int64_t number) {
 std::optional<double> Trainer::State::validate() {
   if (validation == nullptr) return std::nullopt;
   const Clock::time_point begin = Clock::now();
-  const EvalReport report = evaluate(model, units, *validation, world);
+  const EvalReport report = evaluate(job.model, job.units, *validation);
   validation_loss = report.loss;
   console.line(fmt::format("validation loss {:.4f}  perplexity {:.2f}  ({} tokens, {:.1f} s)",
                            report.loss, std::exp(report.loss), with_commas(report.tokens),
@@ -166,13 +134,14 @@ std::optional<double> Trainer::State::validate() {
 
 void Trainer::State::sample() {
   if (tokenizer == nullptr) return;
-  const WholeValues whole(units);
-  if (!speaks()) return;
+  const WholeValues whole(job.units);
+  if (!beside_speaker()) return;
   TextRequest request;
   request.prompt = config.metrics.sample_prompt;
   request.tokens = config.metrics.sample_tokens;
   request.seed = config.run.seed;
-  console.line("--- sample\n" + printable(generate_text(model, *tokenizer, request)) + "\n---");
+  const std::string text = generate_text(job.model, *tokenizer, request);
+  if (speaks()) console.line("--- sample\n" + printable(text) + "\n---");
 }
 
 void Trainer::State::introduce() {
@@ -219,9 +188,17 @@ void Trainer::State::keep_trace(StepMetrics& metrics) {
 }
 
 void Trainer::State::save() {
-  const WholeValues whole(units);
+  const WholeValues whole(job.units);
+  if (!beside_speaker()) return;
+  WholeWeights weights;
+  for (const auto& unit : job.model.units()) {
+    for (const Param& param : unit->params()) {
+      at::Tensor value = whole_over(job.units.tensor_ranks(), param, param.value);
+      if (speaks()) weights.emplace(param.info.name, std::move(value));
+    }
+  }
   if (!speaks()) return;
-  save_weights(model, folder->weights());
+  save_weights(job.model, weights, folder->weights());
   if (tokenizer != nullptr) tokenizer->save(folder->weights());
 }
 

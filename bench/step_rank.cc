@@ -14,11 +14,9 @@
 
 #include "quatrain/base/rng.h"
 #include "quatrain/cost/zero.h"
-#include "quatrain/engine/executor.h"
+#include "quatrain/engine/job.h"
 #include "quatrain/engine/rank_thread.h"
 #include "quatrain/kernels/memory.h"
-#include "quatrain/model/model.h"
-#include "quatrain/optim/optimizer.h"
 #include "quatrain/spec/plan.h"
 
 namespace quatrain {
@@ -112,35 +110,15 @@ Plan plan_of(const BenchModel& model, const StepOptions& options, int ranks) {
   return plan;
 }
 
-std::span<const UnitShard> filled(ZeroUnits& units) {
-  units.allocate(true);
-  units.initialise(0);
-  return units.shards();
+RankJobOptions job_options(const BenchModel& bench, const StepOptions& options, int ranks) {
+  RankJobOptions job{.spec = bench.spec,
+                     .plan = plan_of(bench, options, ranks),
+                     .build = {.dtype = options.bf16 ? at::kBFloat16 : at::kFloat},
+                     .optimizer = {.max_norm = 0.0},
+                     .executor = {.lr = 3e-4, .trace = !options.trace.empty()}};
+  job.schedule = lowered_schedule(job.spec, job.plan, {});
+  return job;
 }
-
-struct RankJob {
-  RankJob(Communicator& world, const BenchModel& bench, const StepOptions& options)
-      : plan(plan_of(bench, options, world.size())),
-        groups(make_data_groups(world, Mesh(plan.degrees, plan.axis_order, world.rank()))),
-        model(bench.spec, {.dtype = options.bf16 ? at::kBFloat16 : at::kFloat}),
-        units(model, groups, plan.zero_stage),
-        optimizer(make_optimizer({.max_norm = 0.0}, filled(units))),
-        data(bench, world.rank(), options.accumulation),
-        executor(model, units, *optimizer, data, world,
-                 {.lr = 3e-4, .trace = !options.trace.empty()}),
-        schedule(lowered_schedule(bench.spec, plan, {})) {
-    optimizer->allocate();
-  }
-
-  Plan plan;
-  DataGroups groups;
-  Model model;
-  ZeroUnits units;
-  std::unique_ptr<Optimizer> optimizer;
-  RandomTokens data;
-  Executor executor;
-  Schedule schedule;
-};
 
 double seconds_of(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
@@ -154,11 +132,12 @@ void write_trace(const StepReport& report, const std::string& prefix, int rank) 
 }
 
 nlohmann::json train(Communicator& world, const BenchModel& bench, const StepOptions& options) {
-  RankJob job(world, bench, options);
+  RandomTokens data(bench, world.rank(), options.accumulation);
+  RankJob job(job_options(bench, options, world.size()), data, world);
   std::vector<double> seconds, exposed;
   StepReport first, last;
   for (int step = 1; step <= options.warmup + options.steps; ++step) {
-    const double s = seconds_of([&] { last = job.executor.run(job.schedule, step, 1.0); });
+    const double s = seconds_of([&] { last = job.step(step); });
     if (step == 1) first = last;
     if (step <= options.warmup) continue;
     seconds.push_back(s);

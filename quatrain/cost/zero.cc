@@ -230,7 +230,7 @@ Schedule lowered_schedule(const ModelSpec& model, const Plan& plan,
       make_schedule(plan.schedule, {.num_ranks = mesh.degree(Axis::kPp),
                                     .num_microbatches = static_cast<int>(plan.num_microbatches),
                                     .chunks = plan.chunks}));
-  if (mesh.degree(kData) == 1) return schedule;
+  if (mesh.degree(kData) == 1 && mesh.degree(Axis::kTp) == 1) return schedule;
   // Replicas alone have no shards: gradients stay whole, whatever the stage.
   return with_zero(schedule, {.zero_stage = mesh.degree(kShard) == 1 ? 0 : plan.zero_stage,
                               .prefetch = plan.prefetch,

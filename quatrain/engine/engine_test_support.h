@@ -171,7 +171,7 @@ struct Job {
   explicit Job(const Options& o)
       : options(o),
         world(make_self_communicator()),
-        groups(make_data_groups(*world, Mesh())),
+        groups(make_rank_groups(*world, Mesh())),
         model(o.spec, o.build),
         zero(model, groups, 0),
         data(o.data),
@@ -214,7 +214,7 @@ struct Job {
 
   Options options;
   std::unique_ptr<Communicator> world;
-  DataGroups groups;
+  RankGroups groups;
   Model model;
   ZeroUnits zero;
   SyntheticLoader data;

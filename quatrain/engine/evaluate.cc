@@ -43,8 +43,7 @@ LossSums forward(Model& model, ZeroUnits& units, const std::vector<Action>& row,
 
 }  // namespace
 
-EvalReport evaluate(Model& model, ZeroUnits& units, DataLoader& data, std::int64_t num_steps,
-                    Communicator& world) {
+EvalReport evaluate(Model& model, ZeroUnits& units, DataLoader& data, std::int64_t num_steps) {
   const std::vector<Action> row = forward_row(units);
   double loss_sum = 0.0;
   std::int64_t tokens = 0;
@@ -60,8 +59,8 @@ EvalReport evaluate(Model& model, ZeroUnits& units, DataLoader& data, std::int64
   }
   const at::Tensor loss = at::tensor({loss_sum}, at::TensorOptions(at::kDouble));
   const at::Tensor counts = at::tensor({tokens, sequences}, at::TensorOptions(at::kLong));
-  world.all_reduce(loss, ReduceOp::kSum).wait();
-  world.all_reduce(counts, ReduceOp::kSum).wait();
+  units.readers().all_reduce(loss, ReduceOp::kSum).wait();
+  units.readers().all_reduce(counts, ReduceOp::kSum).wait();
   EvalReport report;
   report.tokens = counts[0].item<std::int64_t>();
   report.sequences = counts[1].item<std::int64_t>();
@@ -69,8 +68,8 @@ EvalReport evaluate(Model& model, ZeroUnits& units, DataLoader& data, std::int64
   return report;
 }
 
-EvalReport evaluate(Model& model, ZeroUnits& units, DataLoader& data, Communicator& world) {
-  return evaluate(model, units, data, num_eval_steps(data), world);
+EvalReport evaluate(Model& model, ZeroUnits& units, DataLoader& data) {
+  return evaluate(model, units, data, num_eval_steps(data));
 }
 
 }  // namespace quatrain

@@ -22,6 +22,14 @@ std::unique_ptr<Communicator> control_group(Communicator& world) {
   return world.group(all, "control");
 }
 
+template <class Scalar>
+Scalar reduce(Communicator& ranks, Scalar value, ReduceOp op) {
+  constexpr bool whole = std::is_integral_v<Scalar>;
+  const at::Tensor x = at::full({1}, value, at::TensorOptions(whole ? at::kLong : at::kDouble));
+  ranks.all_reduce(x, op).wait();
+  return x.item<Scalar>();
+}
+
 }  // namespace
 
 struct Executor::Impl {
@@ -34,15 +42,11 @@ struct Executor::Impl {
   void compute(const Action& action);
   void update(double lr_factor);
   void finish();
-  // Over all ranks of the job.
-  template <class Scalar>
-  Scalar reduce(Scalar value, ReduceOp op);
-
   Model& model;
   ZeroUnits& units;
   Optimizer& optimizer;
   DataLoader& data;
-  std::unique_ptr<Communicator> control;  // token counts, sums of losses
+  std::unique_ptr<Communicator> control;  // every rank of the job
   ExecutorOptions options;
   AccumulatingSink sink;
   TraceRecorder trace;
@@ -58,14 +62,6 @@ Executor::Executor(Model& model, ZeroUnits& units, Optimizer& optimizer, DataLoa
     : impl_(std::make_unique<Impl>(model, units, optimizer, data, world, options)) {}
 Executor::~Executor() = default;
 
-template <class Scalar>
-Scalar Executor::Impl::reduce(Scalar value, ReduceOp op) {
-  constexpr bool whole = std::is_integral_v<Scalar>;
-  const at::Tensor x = at::full({1}, value, at::TensorOptions(whole ? at::kLong : at::kDouble));
-  control->all_reduce(x, op).wait();
-  return x.item<Scalar>();
-}
-
 void Executor::Impl::begin(const Schedule& schedule, std::int64_t step) {
   CHECK(schedule.num_stages == 1 && schedule.per_rank.size() == 1,
         "a schedule of {} stages for a model that is one stage", schedule.num_stages);
@@ -74,7 +70,7 @@ void Executor::Impl::begin(const Schedule& schedule, std::int64_t step) {
         data.num_microbatches());
   report = StepReport{};
   report.step = step;
-  report.trained_tokens = reduce(data.trained_tokens(step), ReduceOp::kSum);
+  report.trained_tokens = reduce(units.readers(), data.trained_tokens(step), ReduceOp::kSum);
   updated = false;
   const double scale =
       report.trained_tokens > 0 ? 1.0 / static_cast<double>(report.trained_tokens) : 0.0;
@@ -98,7 +94,7 @@ void Executor::Impl::compute(const Action& action) {
   if (action.kind == ActionKind::kForward) microbatch.forward(action.unit);
   if (action.kind == ActionKind::kBackwardInput) microbatch.backward_input(action.unit);
   if (action.kind == ActionKind::kBackwardWeight) microbatch.backward_weight(action.unit);
-  if (action.kind == ActionKind::kBackward) microbatch.backward();
+  if (action.kind == ActionKind::kBackward) microbatch.backward(action.unit);
   trace.add(action, TraceLane::kCompute, begin_us);
 }
 
@@ -113,9 +109,9 @@ void Executor::Impl::update(double lr_factor) {
   }
   updated = true;
   units.finish_grads();
-  loss = reduce(loss, ReduceOp::kSum);
-  report.max_logit = reduce(report.max_logit, ReduceOp::kMax);
-  report.grad_norm = global_grad_norm(units.shards(), units.owners());
+  loss = reduce(units.readers(), loss, ReduceOp::kSum);
+  report.max_logit = reduce(*control, report.max_logit, ReduceOp::kMax);
+  report.grad_norm = global_grad_norm(units.shards(), units.holders());
   report.skipped = report.trained_tokens == 0 || !std::isfinite(report.grad_norm);
   if (report.trained_tokens > 0) loss /= static_cast<double>(report.trained_tokens);
   report.loss = loss;

@@ -60,9 +60,8 @@ struct EvalReport {
   std::int64_t tokens = 0;
   std::int64_t sequences = 0;
 };
-EvalReport evaluate(Model& model, ZeroUnits& units, DataLoader& data, Communicator& world);
+EvalReport evaluate(Model& model, ZeroUnits& units, DataLoader& data);
 // The same over steps [0, num_steps) of any loader.
-EvalReport evaluate(Model& model, ZeroUnits& units, DataLoader& data, std::int64_t num_steps,
-                    Communicator& world);
+EvalReport evaluate(Model& model, ZeroUnits& units, DataLoader& data, std::int64_t num_steps);
 
 }  // namespace quatrain

@@ -18,6 +18,15 @@ void advance(std::optional<int> layer, const std::size_t& done, std::size_t laye
   while (done < layers) next();
 }
 
+// Of a fused backward: one piece of the layer's own weight half under each collective.
+class OwnFiller final : public Filler {
+ public:
+  void fill(const OwnPiece& own) override {
+    const ScopedPass pass(PassKind::kBackwardWeight);
+    own();
+  }
+};
+
 }  // namespace
 
 Microbatch::Microbatch(std::span<const std::unique_ptr<Layer>> layers, Pass pass)
@@ -45,7 +54,9 @@ void Microbatch::backward_input(std::optional<int> layer) {
       (!layer || static_cast<std::size_t>(*layer) == layers_.size() - 1 - input_done_);
   CHECK(fits, "micro-batch {}: no input half of layer {} now: {}", pass_.microbatch,
         layer.value_or(static_cast<int>(layers_.size()) - 1), progress());
-  advance(layer, input_done_, layers_.size(), [this] { input_half(); });
+  CHECK(!pass_.fused_backward, "micro-batch {}: its backward began fused", pass_.microbatch);
+  NoFiller filler;
+  advance(layer, input_done_, layers_.size(), [&] { input_half(filler); });
 }
 
 void Microbatch::backward_weight(std::optional<int> layer) {
@@ -58,13 +69,19 @@ void Microbatch::backward_weight(std::optional<int> layer) {
   advance(layer, weight_done_, layers_.size(), [this] { weight_half(); });
 }
 
-void Microbatch::backward() {
-  CHECK(forward_done_ == layers_.size() && input_done_ == 0,
-        "micro-batch {}: no whole backward now: {}", pass_.microbatch, progress());
-  while (input_done_ < layers_.size()) {
-    input_half();
+void Microbatch::backward(std::optional<int> layer) {
+  const bool fits =
+      forward_done_ == layers_.size() && input_done_ < layers_.size() &&
+      weight_done_ == input_done_ &&
+      (!layer || static_cast<std::size_t>(*layer) == layers_.size() - 1 - input_done_);
+  CHECK(fits, "micro-batch {}: no whole backward of layer {} now: {}", pass_.microbatch,
+        layer.value_or(static_cast<int>(layers_.size()) - 1), progress());
+  pass_.fused_backward = true;
+  advance(layer, input_done_, layers_.size(), [this] {
+    OwnFiller filler;
+    input_half(filler);
     weight_half();
-  }
+  });
 }
 
 void Microbatch::forward_layer() {
@@ -75,10 +92,9 @@ void Microbatch::forward_layer() {
   if (forward_done_ == layers_.size()) x_.reset();
 }
 
-void Microbatch::input_half() {
+void Microbatch::input_half(Filler& filler) {
   const ScopedPass pass(PassKind::kBackwardInput);
   const std::size_t layer = layers_.size() - 1 - input_done_;
-  NoFiller filler;
   const at::Tensor dy = std::move(dy_);
   dy_ = layers_[layer]->backward_input(dy, pass_, stashes_[layer], filler);
   ++input_done_;

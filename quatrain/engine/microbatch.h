@@ -28,7 +28,9 @@ class Microbatch {
   void forward(std::optional<int> layer = {});
   void backward_input(std::optional<int> layer = {});
   void backward_weight(std::optional<int> layer = {});
-  void backward();  // both halves of each layer in turn; nothing of it done before
+  // Both halves of a layer, one after the other; pieces of the weight half run while collectives of
+  // the input half are in flight. Not after a backward_input() of its own.
+  void backward(std::optional<int> layer = {});
 
   bool done() const { return weight_done_ == layers_.size(); }
   std::string progress() const;  // "forward 3/4, input half 0/4, weight half 0/4"
@@ -38,7 +40,7 @@ class Microbatch {
 
  private:
   void forward_layer();
-  void input_half();
+  void input_half(Filler& filler);
   void weight_half();
 
   std::span<const std::unique_ptr<Layer>> layers_;

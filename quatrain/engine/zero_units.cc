@@ -44,9 +44,10 @@ struct ZeroUnits::Held {
   bool reduced = false;  // in this step, at least once
 };
 
-ZeroUnits::ZeroUnits(Model& model, DataGroups& groups, int zero_stage)
+ZeroUnits::ZeroUnits(Model& model, RankGroups& groups, int zero_stage)
     : layers_(stage_units(model)),
       groups_(groups),
+      replica_sums_(*groups.tensor, model.kv_repeat()),
       zero_stage_(zero_stage),
       sharded_(zero_stage >= 1 && groups.shard->size() > 1),
       frees_values_(zero_stage == 3 && sharded_),
@@ -182,10 +183,11 @@ void ZeroUnits::open_grads(Held& held) {
 void ZeroUnits::reduce_grad(const Action& action, Held& held) {
   CHECK(!held.reducing, "{}: a reduction of unit {} is in flight", to_string(action),
         held.unit->name());
-  const bool alone = (sharded_ ? groups_.shard : groups_.all)->size() == 1;
-  if (alone) return;
   at::Tensor& grad = held.unit->flat_grad();
   CHECK(grad.defined(), "{}: unit {} has no gradient", to_string(action), held.unit->name());
+  replica_sums_.sum(*held.unit);
+  const bool alone = (sharded_ ? groups_.shard : groups_.all)->size() == 1;
+  if (alone) return;
   held.reducing = action;
   held.reduction_began_us = now_us();
   if (!sharded_) {

@@ -9,7 +9,9 @@
 //   2            whole                 this rank's shard        reduce_scatter, then freed
 //   3            this rank's shard     this rank's shard        reduce_scatter, then freed
 //
-// A group of one rank has nothing to gather or reduce: its shard is the whole. Under hybrid
+// A group of one rank has nothing to gather or reduce: its shard is the whole. Under tensor
+// parallelism units hold this rank's pieces of parameters, and a reduction begins with the sum over
+// copies (engine/replica_sums.h). Under hybrid
 // sharding (dp_replicate x dp_shard) the shards' gradients are summed over the replicas once, at
 // the end of the step.
 #pragma once
@@ -17,7 +19,8 @@
 #include <span>
 #include <vector>
 
-#include "quatrain/engine/data_groups.h"
+#include "quatrain/engine/rank_groups.h"
+#include "quatrain/engine/replica_sums.h"
 #include "quatrain/engine/trace.h"
 #include "quatrain/model/model.h"
 #include "quatrain/nn/unit_shard.h"
@@ -28,7 +31,7 @@ namespace quatrain {
 class ZeroUnits {
  public:
   // `model` and `groups` outlive it.
-  ZeroUnits(Model& model, DataGroups& groups, int zero_stage);
+  ZeroUnits(Model& model, RankGroups& groups, int zero_stage);
   ~ZeroUnits();
   ZeroUnits(const ZeroUnits&) = delete;
   ZeroUnits& operator=(const ZeroUnits&) = delete;
@@ -39,7 +42,15 @@ class ZeroUnits {
   // What this rank owns and its optimizer updates, a shard a unit; valid from allocate() on.
   std::span<const UnitShard> shards() const { return shards_; }
   // The ranks that own one shard each of these units; this rank alone where it owns them whole.
-  Communicator& owners() { return sharded_ ? *groups_.owners : *groups_.alone; }
+  Communicator& owners() { return sharded_ ? *groups_.control.shard : *groups_.control.alone; }
+  // The ranks that hold between them every element of these units.
+  Communicator& holders() {
+    return sharded_ ? *groups_.control.shard_tensor : *groups_.control.tensor;
+  }
+  // The ranks that read each sample of a step between them, for control traffic.
+  Communicator& readers() { return *groups_.control.all; }
+  // The ranks that hold between them each parameter of a shard, for control traffic.
+  Communicator& tensor_ranks() { return *groups_.control.tensor; }
   int zero_stage() const { return zero_stage_; }
 
   // Whether values are whole only between UNSHARD and RESHARD.
@@ -79,7 +90,8 @@ class ZeroUnits {
   void wait(Work& work, const Action& action, TraceLane lane, double began_us);
 
   StageUnits layers_;
-  DataGroups& groups_;
+  RankGroups& groups_;
+  ReplicaSums replica_sums_;
   int zero_stage_;
   bool sharded_;       // there are shards, of more than one rank
   bool frees_values_;  // stage 3

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,10 +48,16 @@ struct LoadReport {
 LoadReport load_weights(Model& model, const std::filesystem::path& folder,
                         const LoadOptions& options = {});
 
+// Parameters by name, whole.
+using WholeWeights = std::map<std::string, at::Tensor>;
+
 // Writes config.json and model.safetensors (values as they are, in the model's dtype; a tied head
 // is not written) so that transformers and load_weights read them; makes the folder; removes the
 // shards of an earlier save. config.json comes last: a folder with one is complete. Throws
 // StorageError.
 void save_weights(const Model& model, const std::filesystem::path& folder);
+// The same of a model whose ranks hold pieces.
+void save_weights(const Model& model, const WholeWeights& weights,
+                  const std::filesystem::path& folder);
 
 }  // namespace quatrain

@@ -160,10 +160,11 @@ class Loader {
     const bool transposed = parts.front()->info.hub.transposed;
     const at::Tensor whole = transposed ? files_.tensor(name).t() : at::Tensor();
     for (Param* param : parts) {
-      const HubSource& hub = param->info.hub;
-      const std::int64_t rows = param->info.shape[0];
-      const at::Tensor piece = transposed ? whole.narrow(0, hub.begin, rows)
-                                          : files_.rows(name, hub.begin, hub.begin + rows);
+      const std::int64_t begin = param->info.hub.begin + param->begin[0];
+      const std::int64_t rows = param->local_shape[0];
+      at::Tensor piece =
+          transposed ? whole.narrow(0, begin, rows) : files_.rows(name, begin, begin + rows);
+      if (piece.dim() == 2) piece = piece.narrow(1, param->begin[1], param->local_shape[1]);
       param->value.copy_(piece);
       ++report_.loaded;
     }

@@ -19,9 +19,9 @@ namespace quatrain {
 namespace fs = std::filesystem;
 namespace {
 
-at::Tensor file_tensor(const HubParts& parts) {
+at::Tensor file_tensor(const HubParts& parts, const WholeWeights& weights) {
   std::vector<at::Tensor> pieces;
-  for (const Param* param : parts) pieces.push_back(param->value);
+  for (const Param* param : parts) pieces.push_back(weights.at(param->info.name));
   const at::Tensor whole = pieces.size() == 1 ? pieces[0] : at::cat(pieces);
   return parts.front()->info.hub.transposed ? whole.t() : whole;
 }
@@ -43,9 +43,17 @@ void remove_stale_shards(const fs::path& folder) {
 }  // namespace
 
 void save_weights(const Model& model, const fs::path& folder) {
+  WholeWeights weights;
+  for (const auto& unit : model.units()) {
+    for (const Param& param : unit->params()) weights.emplace(param.info.name, param.value);
+  }
+  save_weights(model, weights, folder);
+}
+
+void save_weights(const Model& model, const WholeWeights& weights, const fs::path& folder) {
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (const auto& [name, parts] : hub_sources(model)) {
-    tensors.emplace_back(name, file_tensor(parts));
+    tensors.emplace_back(name, file_tensor(parts, weights));
   }
   auto config = nlohmann::json::parse(to_hub_json(model.spec()));
   config["torch_dtype"] = dtype_key(model.units()[0]->dtype());

@@ -26,7 +26,7 @@ KvCache make_cache(const Model& model, std::int64_t batch, std::int64_t position
   return KvCache({.layers = spec.layers,
                   .batch = batch,
                   .positions = positions,
-                  .kv_heads = spec.kv_heads,
+                  .kv_heads = model.local_kv_heads(),
                   .head_dim = spec.head_dim},
                  any.value.scalar_type(), any.value.device());
 }

@@ -70,9 +70,18 @@ struct DropoutKey {
 void dropout_(at::Tensor& x_ND, double p, const DropoutKey& key);
 
 // --- embedding --------------------------------------------------------------------------------
-at::Tensor embedding(const at::Tensor& table_VD, const at::Tensor& ids_N);
-// grad_VD (wide) += rows of dy at ids, in the order of N for every row.
-void embedding_add_grad(at::Tensor& grad_VD, const at::Tensor& ids_N, const at::Tensor& dy_ND);
+// Which words a table or a row of logits is about: V of them, from `begin` on, out of `vocab`.
+struct VocabShare {
+  std::int64_t begin = 0;
+  std::int64_t vocab = 0;
+};
+inline VocabShare whole_vocab(const at::Tensor& table_VD) { return {0, table_VD.size(0)}; }
+
+// Rows of the table; zero for ids of other shares. Ids lie in [0, vocab).
+at::Tensor embedding(const at::Tensor& table_VD, const at::Tensor& ids_N, const VocabShare& share);
+// grad_VD (wide) += rows of dy at the share's ids, in the order of N for every row.
+void embedding_add_grad(at::Tensor& grad_VD, const at::Tensor& ids_N, const at::Tensor& dy_ND,
+                        const VocabShare& share);
 
 // --- cross-entropy ----------------------------------------------------------------------------
 struct CrossEntropySums {
@@ -85,6 +94,26 @@ struct CrossEntropySums {
 // scale * d(loss + z_coef * z)/dlogits when `gradient`. Sums are in float64, in row order.
 CrossEntropySums cross_entropy_(at::Tensor& logits_NV, const at::Tensor& labels_N, double scale,
                                 double z_coef, bool gradient);
+
+// The same where each of several ranks holds a share of the vocabulary, in two steps. First what a
+// rank knows of its share, float64 [N, 3]: its largest logit, the sum of exponentials below that,
+// and the label's logit (-infinity when it is another's). `max_logit`: of the share, labelled rows.
+struct ShareStatistics {
+  at::Tensor of_rows_N3;
+  double max_logit = 0.0;
+};
+ShareStatistics cross_entropy_statistics(const at::Tensor& logits_NV, const at::Tensor& labels_N,
+                                         const VocabShare& share);
+// Then, from those of all S shares in the order of ranks, sums over the whole vocabulary (without
+// max_logit) and this share's gradient in place of its logits. The same bits of the sums anywhere.
+struct ShareLoss {
+  double scale = 1.0;
+  double z_coef = 0.0;
+  bool gradient = true;
+};
+CrossEntropySums cross_entropy_share_(at::Tensor& logits_NV, const at::Tensor& labels_N,
+                                      const VocabShare& share, const at::Tensor& statistics_SN3,
+                                      const ShareLoss& loss);
 
 // --- reductions and updates -------------------------------------------------------------------
 // out_D (wide) += column sums of x [N, D], in row order.

@@ -78,10 +78,27 @@ TEST_P(ReduceOf, sum_squares_equals_float64) {
 TEST_P(ReduceOf, embedding_takes_rows) {
   const at::Tensor table = at::randn({50, 13}).to(GetParam());
   const at::Tensor ids = at::randint(0, 50, {200}, at::kLong);
-  EXPECT_TRUE(embedding(table, ids).equal(table.index_select(0, ids)));
+  EXPECT_TRUE(embedding(table, ids, whole_vocab(table)).equal(table.index_select(0, ids)));
   const at::Tensor padded = at::randn({50, 17}).to(GetParam()).narrow(1, 0, 13);
-  EXPECT_TRUE(embedding(padded, ids).equal(padded.index_select(0, ids)));
-  EXPECT_EQ(embedding(table, ids.narrow(0, 0, 0)).numel(), 0);
+  EXPECT_TRUE(embedding(padded, ids, whole_vocab(padded)).equal(padded.index_select(0, ids)));
+  EXPECT_EQ(embedding(table, ids.narrow(0, 0, 0), whole_vocab(table)).numel(), 0);
+}
+
+TEST_P(ReduceOf, embedding_of_shares_adds_up) {
+  const at::Tensor table = at::randn({50, 13}).to(GetParam());
+  const at::Tensor ids = at::randint(0, 50, {200}, at::kLong);
+  const at::Tensor dy = at::randn({200, 13}).to(GetParam());
+  at::Tensor sum = at::zeros({200, 13}, GetParam());
+  at::Tensor grads = at::zeros({50, 13}, wide_of(GetParam()));
+  for (const auto& [begin, words] : {std::pair<int, int>{0, 17}, {17, 1}, {18, 32}}) {
+    sum.add_(embedding(table.narrow(0, begin, words), ids, {begin, 50}));
+    at::Tensor own = grads.narrow(0, begin, words);
+    embedding_add_grad(own, ids, dy, {begin, 50});
+  }
+  at::Tensor whole = at::zeros({50, 13}, wide_of(GetParam()));
+  embedding_add_grad(whole, ids, dy, whole_vocab(whole));
+  EXPECT_TRUE(sum.equal(table.index_select(0, ids)));
+  EXPECT_TRUE(grads.equal(whole));
 }
 
 TEST_P(ReduceOf, embedding_gradient_in_order) {
@@ -92,7 +109,7 @@ TEST_P(ReduceOf, embedding_gradient_in_order) {
     const at::Tensor want = before.to(at::kDouble).index_add(0, ids, dy.to(at::kDouble));
     expect_same_on_every_team([&] {
       at::Tensor grad = before.clone();
-      embedding_add_grad(grad, ids, dy);
+      embedding_add_grad(grad, ids, dy, whole_vocab(grad));
       EXPECT_LT(relative_error(grad, want), tolerance(GetParam())) << width;
       return grad;
     });
@@ -108,8 +125,8 @@ TEST(Embedding, refuses_ids_outside_the_vocabulary) {
   const at::Tensor dy = at::zeros({1, 2});
   for (const std::int64_t id : {-1, 5}) {
     const at::Tensor ids = at::full({1}, id, at::kLong);
-    EXPECT_THROW(embedding(table, ids), BugError);
-    EXPECT_THROW(embedding_add_grad(grad, ids, dy), BugError);
+    EXPECT_THROW(embedding(table, ids, whole_vocab(table)), BugError);
+    EXPECT_THROW(embedding_add_grad(grad, ids, dy, whole_vocab(grad)), BugError);
   }
 }
 

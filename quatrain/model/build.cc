@@ -97,25 +97,24 @@ std::int64_t rotary_positions(const ModelSpec& spec, const BuildOptions& options
   return options.max_positions > 0 ? options.max_positions : spec.max_positions;
 }
 
-std::unique_ptr<Layer> build_block(const ModelSpec& spec, const BuildOptions& options,
-                                   std::int64_t layer, ParamUnit& unit,
-                                   const RotaryTables& rotary) {
-  auto block = std::make_unique<Block>(spec, layer, unit, deal_block(spec, unit), rotary,
-                                       options.recompute == Recompute::kSelective);
-  if (options.recompute == Recompute::kFull) return std::make_unique<Recomputed>(std::move(block));
+std::unique_ptr<Layer> build_block(const ModelSpec& spec, std::int64_t layer, ParamUnit& unit,
+                                   const BlockContext& context, bool recomputed) {
+  auto block = std::make_unique<Block>(spec, layer, unit, deal_block(spec, unit), context);
+  if (recomputed) return std::make_unique<Recomputed>(std::move(block));
   return block;
 }
 
 }  // namespace
 
 std::vector<std::unique_ptr<ParamUnit>> build_units(const ModelSpec& spec,
-                                                    const BuildOptions& options) {
+                                                    const BuildOptions& options,
+                                                    const TensorParallel& tp) {
   check_buildable(spec);
-  std::vector<ParameterInfo> list = parameters(spec);
+  std::vector<LocalParameter> list = local_parameters(spec, tp.split());
   throw_if_any(set_trainable(list, options.trainable));
-  std::vector<std::vector<ParameterInfo>> parts(static_cast<std::size_t>(spec.layers) + 2);
-  for (ParameterInfo& info : list) {
-    parts[static_cast<std::size_t>(info.layer + 1)].push_back(std::move(info));
+  std::vector<std::vector<LocalParameter>> parts(static_cast<std::size_t>(spec.layers) + 2);
+  for (LocalParameter& local : list) {
+    parts[static_cast<std::size_t>(local.info.layer + 1)].push_back(std::move(local));
   }
   std::vector<std::unique_ptr<ParamUnit>> units;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -128,19 +127,21 @@ std::vector<std::unique_ptr<ParamUnit>> build_units(const ModelSpec& spec,
 
 std::vector<std::unique_ptr<Layer>> build_layers(
     const ModelSpec& spec, const BuildOptions& options,
-    const std::vector<std::unique_ptr<ParamUnit>>& units) {
+    const std::vector<std::unique_ptr<ParamUnit>>& units, const TensorParallel& tp) {
   std::vector<std::unique_ptr<Layer>> layers;
   Dealer embedding(*units.front());
   const ParamRange tokens = embedding.next();
   const ParamRange positions = embedding.next_if(spec.position == PositionKind::kLearned);
   embedding.finish();
-  layers.push_back(std::make_unique<Embedding>(spec, tokens, positions));
+  layers.push_back(std::make_unique<Embedding>(spec, tokens, positions, tp));
 
-  const RotaryTables rotary =
-      make_rotary(spec, rotary_positions(spec, options), options.dtype, options.device);
+  const BlockContext context{
+      tp, make_rotary(spec, rotary_positions(spec, options), options.dtype, options.device),
+      options.recompute == Recompute::kSelective};
+  const bool recomputed = options.recompute == Recompute::kFull;
   for (std::int64_t i = 0; i < spec.layers; ++i) {
     ParamUnit& unit = *units[static_cast<std::size_t>(i) + 1];
-    layers.push_back(build_block(spec, options, i, unit, rotary));
+    layers.push_back(build_block(spec, i, unit, context, recomputed));
   }
 
   Dealer head(*units.back());
@@ -149,7 +150,8 @@ std::vector<std::unique_ptr<Layer>> build_layers(
   params.norm_bias = head.next_if(spec.norm == NormKind::kLayerNorm);
   params.weight = spec.tied ? tokens : head.next();
   head.finish();
-  layers.push_back(std::make_unique<Head>(spec, *units.back(), params, options.head_chunk_tokens));
+  layers.push_back(std::make_unique<Head>(spec, *units.back(), params, tp,
+                                          options.head_chunk_tokens));
   return layers;
 }
 

@@ -11,10 +11,11 @@ namespace quatrain {
 
 // One unit for the embedding, each block and the head, in the order of parameters(spec).
 std::vector<std::unique_ptr<ParamUnit>> build_units(const ModelSpec& spec,
-                                                    const BuildOptions& options);
-// Layers over those units (borrowed). Throws ConfigError for families that have no blocks yet.
+                                                    const BuildOptions& options,
+                                                    const TensorParallel& tp);
+// Layers over those units (borrowed, as `tp` is). Throws ConfigError for families that have no blocks yet.
 std::vector<std::unique_ptr<Layer>> build_layers(
     const ModelSpec& spec, const BuildOptions& options,
-    const std::vector<std::unique_ptr<ParamUnit>>& units);
+    const std::vector<std::unique_ptr<ParamUnit>>& units, const TensorParallel& tp);
 
 }  // namespace quatrain

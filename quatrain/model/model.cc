@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "quatrain/comm/self/self.h"
 #include "quatrain/model/build.h"
 #include "quatrain/nn/check.h"
 #include "quatrain/nn/layer_row.h"
@@ -11,12 +12,35 @@
 
 namespace quatrain {
 
+namespace {
+
+// Selective recomputation makes a rank's own rows of the norms' outputs again: what reads all rows
+// gathers them.
+TensorParallelOptions tensor_options(const BuildOptions& options) {
+  TensorParallelOptions tensor = options.tensor;
+  if (options.recompute == Recompute::kSelective) tensor.gather_again = true;
+  return tensor;
+}
+
+}  // namespace
+
 Model::Model(const ModelSpec& spec, const BuildOptions& options)
     : spec_(spec),
-      units_(build_units(spec, options)),
-      layers_(build_layers(spec, options, units_)) {}
+      alone_(make_self_communicator("tp")),
+      tp_(std::make_unique<TensorParallel>(options.tp != nullptr ? *options.tp : *alone_,
+                                           tensor_options(options))),
+      units_(build_units(spec, options, *tp_)),
+      layers_(build_layers(spec, options, units_, *tp_)) {}
 Model::Model(Model&&) noexcept = default;
 Model::~Model() = default;
+
+std::int64_t Model::local_kv_heads() const {
+  return std::max<std::int64_t>(1, spec_.kv_heads / tp_->degree());
+}
+
+int Model::kv_repeat() const {
+  return std::max(1, tp_->degree() / std::max(1, static_cast<int>(spec_.kv_heads)));
+}
 
 Param& Model::param(std::string_view name) const {
   for (const auto& unit : units_) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "quatrain/nn/layer.h"
+#include "quatrain/nn/tensor_parallel.h"
 #include "quatrain/spec/model_spec.h"
 #include "quatrain/spec/plan.h"
 
@@ -18,9 +19,11 @@ struct BuildOptions {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
   Recompute recompute = Recompute::kNone;
-  std::vector<std::string> trainable{};    // glob patterns; empty: all
+  std::vector<std::string> trainable{};  // glob patterns; empty: all
   std::int64_t head_chunk_tokens = 512;  // positions whose logits exist at once
   std::int64_t max_positions = 0;        // of the rotary table; 0: the spec's
+  Communicator* tp = nullptr;            // ranks that share each matrix (borrowed); null: one alone
+  TensorParallelOptions tensor{};        // how they do
 };
 
 // One contiguous slice of the model: layers [0, layers + 2) in all, 0 the embedding, the last the
@@ -33,6 +36,10 @@ class Model {
   ~Model();
 
   const ModelSpec& spec() const { return spec_; }
+  const TensorParallel& tensor_parallel() const { return *tp_; }
+  // Key and value heads of this rank, and how many neighbours hold the same.
+  std::int64_t local_kv_heads() const;
+  int kv_repeat() const;
   std::span<const std::unique_ptr<Layer>> layers() const { return layers_; }
   std::span<const std::unique_ptr<ParamUnit>> units() const { return units_; }
   // By name; BugError when absent.
@@ -42,6 +49,8 @@ class Model {
 
  private:
   ModelSpec spec_;
+  std::unique_ptr<Communicator> alone_;  // where no ranks were given
+  std::unique_ptr<TensorParallel> tp_;
   std::vector<std::unique_ptr<ParamUnit>> units_;
   std::vector<std::unique_ptr<Layer>> layers_;
 };

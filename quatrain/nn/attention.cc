@@ -35,7 +35,7 @@ at::Tensor rows_of_heads(const at::Tensor& x_BTHd) {
 }  // namespace
 
 Attention::Attention(const ModelSpec& spec, std::int64_t layer, const AttentionParams& params,
-                     RotaryTables rotary)
+                     RotaryTables rotary, const TensorParallel& tp, std::string_view kept)
     : layer_(layer),
       head_dim_(spec.head_dim),
       heads_local_(params.qkv.first->local_shape[0] / spec.head_dim),
@@ -45,9 +45,9 @@ Attention::Attention(const ModelSpec& spec, std::int64_t layer, const AttentionP
       q_norm_(params.q_norm),
       k_norm_(params.k_norm),
       rotary_(std::move(rotary)),
-      qkv_(params.qkv, params.qkv_bias),
-      out_(params.out, params.out_bias),
-      dropout_(spec.residual_dropout, Dropout::attention_site(layer)) {}
+      qkv_(tp, params.qkv, params.qkv_bias, kept),
+      out_(tp, params.out, params.out_bias, kDy),
+      dropout_(spec.residual_dropout, Dropout::attention_site(layer), tp) {}
 
 Attention::Heads Attention::split(const at::Tensor& qkv, const Pass& pass) const {
   const std::int64_t batch = pass.positions_BT.size(0);
@@ -84,8 +84,9 @@ void Attention::rotate(const at::Tensor& qkv, Heads& heads, const Pass& pass, bo
   }
 }
 
-at::Tensor Attention::forward(const at::Tensor& x_ND, const Pass& pass, Stash& stash) const {
-  const at::Tensor qkv = qkv_.forward(x_ND);
+at::Tensor Attention::forward(const at::Tensor& x_RD, const Pass& pass, Stash& stash,
+                              bool keep_x) const {
+  const at::Tensor qkv = qkv_.forward(x_RD, pass, stash, keep_x);
   Heads heads = split(qkv, pass);
   const bool train = pass.mode == Mode::kTrain;
   Stash nothing = Stash::discarding();
@@ -97,15 +98,15 @@ at::Tensor Attention::forward(const at::Tensor& x_ND, const Pass& pass, Stash& s
   const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
   kernels::AttentionOut attended =
       kernels::attention(heads.q, heads.k, heads.v, scale, {window_, pass.documents_BT});
-  const at::Tensor out = attended.out_BTHd.view({x_ND.size(0), heads_local_ * head_dim_});
-  at::Tensor y_ND = out_.forward(out);
-  dropout_.apply_(y_ND, pass);
+  const at::Tensor out = attended.out_BTHd.view({qkv.size(0), heads_local_ * head_dim_});
+  at::Tensor y_RD = out_.forward(out);
+  dropout_.apply_(y_RD, pass);
   if (train) {
     stash.save(qkv, Until::kInput, kQkv);
     stash.save(out, out_.needs_x() ? Until::kWeight : Until::kInput, kOut);
     stash.save(std::move(attended.lse_BHT), Until::kInput, kLse);
   }
-  return y_ND;
+  return y_RD;
 }
 
 void Attention::normalise_backward(const Heads& raw, Heads& grads, std::int64_t seq,
@@ -122,8 +123,8 @@ void Attention::normalise_backward(const Heads& raw, Heads& grads, std::int64_t 
   one(raw.k, grads.k, k_norm_, kKRstd, kDkGain);
 }
 
-at::Tensor Attention::gradient_of_qkv(const at::Tensor& dy_ND, const Pass& pass,
-                                      Stash& stash) const {
+at::Tensor Attention::gradient_of_qkv(const at::Tensor& dout_NE, const at::Tensor& out_NE,
+                                      const Pass& pass, Stash& stash) const {
   const at::Tensor qkv = stash.take(kQkv);
   const Heads raw = split(qkv, pass);
   Heads heads = raw;
@@ -131,37 +132,40 @@ at::Tensor Attention::gradient_of_qkv(const at::Tensor& dy_ND, const Pass& pass,
     heads.q = stash.take(kQ).view(raw.q.sizes());
     heads.k = stash.take(kK).view(raw.k.sizes());
   }
-  const at::Tensor out = out_.needs_x() ? stash.at(kOut) : stash.take(kOut);
-  const at::Tensor dout = out_.backward_input(dy_ND);
   at::Tensor dqkv = at::empty_like(qkv);
   Heads grads = split(dqkv, pass);
   const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-  kernels::attention_backward(dout.view(raw.q.sizes()), heads.q, heads.k, heads.v,
-                              {out.view(raw.q.sizes()), stash.take(kLse)}, scale,
+  kernels::attention_backward(dout_NE.view(raw.q.sizes()), heads.q, heads.k, heads.v,
+                              {out_NE.view(raw.q.sizes()), stash.take(kLse)}, scale,
                               {window_, pass.documents_BT}, grads.q, grads.k, grads.v);
   rotate(dqkv, grads, pass, true);
   if (q_norm_.present()) normalise_backward(raw, grads, pass.positions_BT.size(1), stash);
   return dqkv;
 }
 
-at::Tensor Attention::backward_input(const at::Tensor& dy_ND, const Pass& pass, Stash& stash,
-                                     Filler&) const {
-  at::Tensor dy = dropout_.backward(dy_ND, pass);
-  const at::Tensor dqkv = gradient_of_qkv(dy, pass, stash);
-  if (out_.needs_dy()) stash.save(std::move(dy), Until::kWeight, kDy);
+at::Tensor Attention::backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash& stash,
+                                     const Fill& fill) const {
+  at::Tensor dout_NE = out_.backward_input(dropout_.backward(dy_RD, pass), pass, stash, fill);
+  const at::Tensor out_NE = out_.needs_x() ? stash.at(kOut) : stash.take(kOut);
+  const at::Tensor dqkv = gradient_of_qkv(dout_NE, out_NE, pass, stash);
+  dout_NE.reset();
   if (qkv_.needs_dy()) stash.save(dqkv, Until::kWeight, kDqkv);
-  return qkv_.backward_input(dqkv);
+  return qkv_.backward_input(dqkv, fill);
 }
 
-void Attention::backward_weight(const at::Tensor& x_ND, const Pass& pass, Stash& stash) const {
-  GradSink& grads = *pass.grads;
-  if (out_.needs_dy()) {
-    const at::Tensor out = out_.needs_x() ? stash.take(kOut) : at::Tensor();
-    out_.backward_weight(grads, stash.take(kDy), out);
+bool Attention::weight_piece(const Pass& pass, Stash& stash) const {
+  if (stash.has(kDqGain)) pass.grads->rows(q_norm_, stash.take(kDqGain));
+  if (stash.has(kDkGain)) pass.grads->rows(k_norm_, stash.take(kDkGain));
+  if (out_.has_dy(stash)) {
+    const at::Tensor out_NE = out_.needs_x() ? stash.take(kOut) : at::Tensor();
+    out_.backward_weight(out_NE, pass, stash);
+    return true;
   }
-  if (q_norm_.any_trainable()) grads.rows(q_norm_, stash.take(kDqGain));
-  if (k_norm_.any_trainable()) grads.rows(k_norm_, stash.take(kDkGain));
-  if (qkv_.needs_dy()) qkv_.backward_weight(grads, stash.take(kDqkv), x_ND);
+  if (stash.has(kDqkv) && qkv_.has_x(stash)) {
+    qkv_.backward_weight(stash.take(kDqkv), pass, stash);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace quatrain

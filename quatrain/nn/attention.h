@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal self-attention with grouped queries (Ainslie et al., arXiv:2305.13245), rotary positions,
 // optional RMSNorm of each head's q and k (Qwen3), sliding window, packed documents, KV cache.
-// Shapes: N = B T rows, D hidden, H query heads, K kv heads, d head dim.
+// Shapes: N = B T rows, R of the residual stream, D hidden; this rank's H query heads, K kv heads,
+// d head dim, E = H d.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string_view>
 
 #include "quatrain/nn/dropout.h"
 #include "quatrain/nn/layer.h"
-#include "quatrain/nn/linear.h"
+#include "quatrain/nn/parallel_linear.h"
 #include "quatrain/nn/rotary.h"
 #include "quatrain/spec/model_spec.h"
 
@@ -24,15 +26,18 @@ struct AttentionParams {
 // The projections and what lies between them; norm and residual belong to the block.
 class Attention {
  public:
+  // `kept`: the stash's row of the norm's output.
   Attention(const ModelSpec& spec, std::int64_t layer, const AttentionParams& params,
-            RotaryTables rotary);
+            RotaryTables rotary, const TensorParallel& tp, std::string_view kept);
 
-  // x: the norm's output. Returns the projection's output after dropout, in a buffer of its own.
-  at::Tensor forward(const at::Tensor& x_ND, const Pass& pass, Stash& stash) const;
-  at::Tensor backward_input(const at::Tensor& dy_ND, const Pass& pass, Stash& stash,
-                            Filler& filler) const;
-  // += through pass.grads. x as in forward; may be undefined unless needs_x().
-  void backward_weight(const at::Tensor& x_ND, const Pass& pass, Stash& stash) const;
+  // x: the norm's output, kept when `keep_x`. Returns the projection's output after dropout, in a
+  // buffer of its own.
+  at::Tensor forward(const at::Tensor& x_RD, const Pass& pass, Stash& stash, bool keep_x) const;
+  at::Tensor backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash& stash,
+                            const Fill& fill) const;
+  // += through pass.grads. Runs the next product's weight half that the stash holds all for (the
+  // head norms' with the first); false when there is none.
+  bool weight_piece(const Pass& pass, Stash& stash) const;
   bool needs_x() const { return qkv_.needs_x(); }
 
  private:
@@ -42,7 +47,8 @@ class Attention {
   Heads split(const at::Tensor& qkv, const Pass& pass) const;
   Heads normalise(const Heads& raw, Stash& stash) const;
   void normalise_backward(const Heads& raw, Heads& grads, std::int64_t seq, Stash& stash) const;
-  at::Tensor gradient_of_qkv(const at::Tensor& dy_ND, const Pass& pass, Stash& stash) const;
+  at::Tensor gradient_of_qkv(const at::Tensor& dout_NE, const at::Tensor& out_NE, const Pass& pass,
+                             Stash& stash) const;
   void rotate(const at::Tensor& qkv, Heads& heads, const Pass& pass, bool inverse) const;
 
   std::int64_t layer_;
@@ -54,8 +60,8 @@ class Attention {
   ParamRange q_norm_;
   ParamRange k_norm_;
   RotaryTables rotary_;
-  Linear qkv_;
-  Linear out_;
+  ColumnLinear qkv_;
+  RowLinear out_;
   Dropout dropout_;
 };
 

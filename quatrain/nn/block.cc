@@ -21,51 +21,55 @@ constexpr Norm::Rows kNorm2{.x = "norm2.x",
                             .dgain = "norm2.dgain",
                             .dbias = "norm2.dbias"};
 
-at::Tensor rows_of(const at::Tensor& x_BTD) { return x_BTD.view({-1, x_BTD.size(-1)}); }
-
-at::Tensor take_if(bool needed, Stash& stash, std::string_view what) {
-  return needed ? stash.take(what) : at::Tensor();
+// Rows whose gains' gradients are added up in the input half: a sequence, or all of the rank's.
+std::int64_t leaf_of(const Pass& pass, const TensorParallel& tp) {
+  return tp.cuts_rows() ? tp.own(pass.positions_BT.numel()).size() : pass.positions_BT.size(1);
 }
 
 }  // namespace
 
 Block::Block(const ModelSpec& spec, std::int64_t layer, ParamUnit& unit, const BlockParams& params,
-             RotaryTables rotary, bool restore_norms)
+             const BlockContext& context)
     : unit_(unit),
-      restore_norms_(restore_norms),
+      tp_(context.tp),
+      restore_norms_(context.restore_norms),
       norm1_(params.norm1, params.norm1_bias, spec.norm_eps, kNorm1),
-      attention_(spec, layer, params.attention, std::move(rotary)),
+      attention_(spec, layer, params.attention, context.rotary, context.tp, kNorm1.y),
       norm2_(params.norm2, params.norm2_bias, spec.norm_eps, kNorm2),
-      mlp_(spec, layer, params.mlp) {}
+      mlp_(spec, layer, params.mlp, context.tp, kNorm2.y) {}
 
-at::Tensor Block::forward(const at::Tensor& x_BTD, const Pass& pass, Stash& stash) {
+at::Tensor Block::forward(const at::Tensor& x_RD, const Pass& pass, Stash& stash) {
   Stash nothing = Stash::discarding();
   Stash& kept = pass.mode == Mode::kTrain ? stash : nothing;
-  const bool keep_y = !restore_norms_;
-  at::Tensor x_ND = rows_of(x_BTD);
-  at::Tensor normed_ND = norm1_.forward(x_ND, {}, kept, keep_y && attention_.needs_x());
-  at::Tensor h_ND = attention_.forward(normed_ND, pass, kept);
-  normed_ND = norm2_.forward(h_ND, x_ND, kept, keep_y && mlp_.needs_x());
-  return mlp_.forward(normed_ND, h_ND, pass, kept).view(x_BTD.sizes());
+  const bool keep = !restore_norms_;
+  at::Tensor x = x_RD;
+  at::Tensor normed_RD = norm1_.forward(x, {}, kept);
+  at::Tensor h_RD = attention_.forward(normed_RD, pass, kept, keep && attention_.needs_x());
+  normed_RD = norm2_.forward(h_RD, x, kept);
+  return mlp_.forward(normed_RD, h_RD, pass, kept, keep && mlp_.needs_x());
 }
 
-at::Tensor Block::backward_input(const at::Tensor& dy_BTD, const Pass& pass, Stash& stash,
+at::Tensor Block::backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash& stash,
                                  Filler& filler) {
-  const std::int64_t leaf = dy_BTD.size(1);
-  const at::Tensor dy_ND = rows_of(dy_BTD);
-  at::Tensor dnormed_ND = mlp_.backward_input(dy_ND, pass, stash, filler);
+  const std::int64_t leaf = leaf_of(pass, tp_);
+  const Fill fill = [&] { filler.fill([&] { return weight_piece(pass, stash); }); };
+  at::Tensor dnormed_RD = mlp_.backward_input(dy_RD, pass, stash, fill);
   if (restore_norms_ && mlp_.needs_x()) norm2_.restore_y(stash);
-  const at::Tensor dh_ND = norm2_.backward_input(dnormed_ND, dy_ND, leaf, stash);
-  dnormed_ND.reset();
-  dnormed_ND = attention_.backward_input(dh_ND, pass, stash, filler);
+  const at::Tensor dh_RD = norm2_.backward_input(dnormed_RD, dy_RD, leaf, stash);
+  dnormed_RD.reset();
+  dnormed_RD = attention_.backward_input(dh_RD, pass, stash, fill);
   if (restore_norms_ && attention_.needs_x()) norm1_.restore_y(stash);
-  return norm1_.backward_input(dnormed_ND, dh_ND, leaf, stash).view(dy_BTD.sizes());
+  return norm1_.backward_input(dnormed_RD, dh_RD, leaf, stash);
+}
+
+bool Block::weight_piece(const Pass& pass, Stash& stash) const {
+  return mlp_.weight_piece(pass, stash) || attention_.weight_piece(pass, stash);
 }
 
 void Block::backward_weight(const Pass& pass, Stash& stash) {
-  mlp_.backward_weight(take_if(mlp_.needs_x(), stash, kNorm2.y), pass, stash);
+  while (weight_piece(pass, stash)) {
+  }
   norm2_.backward_weight(*pass.grads, stash);
-  attention_.backward_weight(take_if(attention_.needs_x(), stash, kNorm1.y), pass, stash);
   norm1_.backward_weight(*pass.grads, stash);
   stash.clear();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One pre-norm decoder block: h = x + attention(norm1(x)); y = h + mlp(norm2(h)).
-// Shapes: B sequences, T positions, D hidden.
+// Shapes: R rows of the residual stream, D hidden.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -18,21 +18,29 @@ struct BlockParams {
   MlpParams mlp;
 };
 
+// What the blocks of a model share.
+struct BlockContext {
+  const TensorParallel& tp;  // borrowed
+  RotaryTables rotary;
+  bool restore_norms = false;  // selective recomputation: norm outputs are made again, not kept
+};
+
 class Block final : public Layer {
  public:
-  // `restore_norms`: norm outputs are made again in the input half instead of kept (selective
-  // recomputation).
   Block(const ModelSpec& spec, std::int64_t layer, ParamUnit& unit, const BlockParams& params,
-        RotaryTables rotary, bool restore_norms);
+        const BlockContext& context);
 
-  at::Tensor forward(const at::Tensor& x_BTD, const Pass& pass, Stash& stash) override;
-  at::Tensor backward_input(const at::Tensor& dy_BTD, const Pass& pass, Stash& stash,
+  at::Tensor forward(const at::Tensor& x_RD, const Pass& pass, Stash& stash) override;
+  at::Tensor backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash& stash,
                             Filler& filler) override;
   void backward_weight(const Pass& pass, Stash& stash) override;
   std::vector<ParamUnit*> units() override { return {&unit_}; }
 
  private:
+  bool weight_piece(const Pass& pass, Stash& stash) const;
+
   ParamUnit& unit_;
+  const TensorParallel& tp_;
   bool restore_norms_;
   Norm norm1_;
   Attention attention_;

@@ -7,23 +7,23 @@
 
 namespace quatrain {
 
-void Dropout::apply_(at::Tensor& x_ND, const Pass& pass) const {
+void Dropout::apply_(at::Tensor& x_RD, const Pass& pass) const {
   if (!active(pass)) return;
   CHECK(pass.sample_ids_B.defined(), "dropout needs the ids of samples");
   const at::Tensor samples_BT = pass.sample_ids_B.unsqueeze(1).expand_as(pass.positions_BT);
-  kernels::dropout_(x_ND, p_,
+  kernels::dropout_(x_RD, p_,
                     {.seed = pass.seed,
                      .step = pass.step,
                      .site = site_,
-                     .samples_N = samples_BT.reshape({-1}),
-                     .positions_N = pass.positions_BT.reshape({-1})});
+                     .samples_N = rows_.own_rows(samples_BT.reshape({-1})),
+                     .positions_N = rows_.own_rows(pass.positions_BT.reshape({-1}))});
 }
 
-at::Tensor Dropout::backward(const at::Tensor& dy_ND, const Pass& pass) const {
-  if (!active(pass)) return dy_ND;
-  at::Tensor masked_ND = dy_ND.clone();
-  apply_(masked_ND, pass);
-  return masked_ND;
+at::Tensor Dropout::backward(const at::Tensor& dy_RD, const Pass& pass) const {
+  if (!active(pass)) return dy_RD;
+  at::Tensor masked_RD = dy_RD.clone();
+  apply_(masked_RD, pass);
+  return masked_RD;
 }
 
 }  // namespace quatrain

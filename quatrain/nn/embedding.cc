@@ -3,6 +3,7 @@
 #include "quatrain/nn/embedding.h"
 
 #include "quatrain/kernels/pointwise.h"
+#include "quatrain/nn/vocab_share.h"
 
 namespace quatrain {
 namespace {
@@ -11,35 +12,41 @@ constexpr std::string_view kDy = "embedding.dy";
 
 }  // namespace
 
-Embedding::Embedding(const ModelSpec& spec, const ParamRange& tokens, const ParamRange& positions)
-    : tokens_(tokens),
+Embedding::Embedding(const ModelSpec& spec, const ParamRange& tokens, const ParamRange& positions,
+                     const TensorParallel& tp)
+    : tp_(tp),
+      tokens_(tokens),
       positions_(positions),
-      dropout_(spec.embedding_dropout, Dropout::kEmbeddingSite) {}
+      dropout_(spec.embedding_dropout, Dropout::kEmbeddingSite, tp) {}
 
 at::Tensor Embedding::forward(const at::Tensor& tokens_BT, const Pass& pass, Stash&) {
-  at::Tensor x_ND = kernels::embedding(tokens_.value(), tokens_BT.reshape({-1}));
+  const at::Tensor words_ND =
+      kernels::embedding(tokens_.value(), tokens_BT.reshape({-1}), vocab_share(tokens_));
+  at::Tensor x_RD = tp_.to_rows(words_ND).wait();
   if (positions_.present()) {
-    x_ND.add_(kernels::embedding(positions_.value(), pass.positions_BT.reshape({-1})));
+    const at::Tensor table_PD = positions_.value();
+    const at::Tensor positions_R = tp_.own_rows(pass.positions_BT.reshape({-1}));
+    x_RD.add_(kernels::embedding(table_PD, positions_R, kernels::whole_vocab(table_PD)));
   }
-  dropout_.apply_(x_ND, pass);
-  return x_ND.view({tokens_BT.size(0), tokens_BT.size(1), x_ND.size(1)});
+  dropout_.apply_(x_RD, pass);
+  return x_RD;
 }
 
-at::Tensor Embedding::backward_input(const at::Tensor& dy_BTD, const Pass& pass, Stash& stash,
+at::Tensor Embedding::backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash& stash,
                                      Filler&) {
-  if (trainable()) {
-    const at::Tensor dy_ND = dy_BTD.view({-1, dy_BTD.size(-1)});
-    stash.save(dropout_.backward(dy_ND, pass), Until::kWeight, kDy);
-  }
+  if (trainable()) stash.save(dropout_.backward(dy_RD, pass), Until::kWeight, kDy);
   return {};
 }
 
 void Embedding::backward_weight(const Pass& pass, Stash& stash) {
   if (!trainable()) return;
-  const at::Tensor dy_ND = stash.take(kDy);
-  pass.grads->indexed(tokens_, pass.tokens_BT.reshape({-1}), dy_ND);
-  if (positions_.present()) {
-    pass.grads->indexed(positions_, pass.positions_BT.reshape({-1}), dy_ND);
+  const at::Tensor dy_RD = stash.take(kDy);
+  if (tokens_.any_trainable()) {
+    const at::Tensor ids_N = pass.tokens_BT.reshape({-1});
+    pass.grads->indexed(tokens_, ids_N, tp_.to_whole(dy_RD, ids_N.numel()).wait());
+  }
+  if (positions_.any_trainable()) {
+    pass.grads->indexed(positions_, tp_.own_rows(pass.positions_BT.reshape({-1})), dy_RD);
   }
 }
 

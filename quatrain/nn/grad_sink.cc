@@ -7,6 +7,7 @@
 #include "quatrain/kernels/pointwise.h"
 #include "quatrain/nn/check.h"
 #include "quatrain/nn/layer.h"
+#include "quatrain/nn/vocab_share.h"
 
 namespace quatrain {
 namespace {
@@ -55,7 +56,8 @@ void AccumulatingSink::rows(const ParamRange& p, const at::Tensor& g_ND) {
 void AccumulatingSink::indexed(const ParamRange& p, const at::Tensor& ids_N,
                                const at::Tensor& dy_ND) {
   CHECK(p.first == p.last, "\"{}\" is gathered together with its neighbours", p.first->info.name);
-  if (p.first->info.trainable) kernels::embedding_add_grad(p.first->grad, ids_N, dy_ND);
+  if (!p.first->info.trainable) return;
+  kernels::embedding_add_grad(p.first->grad, ids_N, dy_ND, vocab_share(p));
 }
 
 }  // namespace quatrain

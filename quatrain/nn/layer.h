@@ -2,11 +2,12 @@
 // One differentiable block with its backward written out and split in two (Qi et al., "Zero Bubble
 // Pipeline Parallelism", arXiv:2401.10241): the seam on which zero-bubble schedules, ZeRO-3 and
 // exact memory accounting hang.
-// Shapes: B sequences, T positions, D hidden, I in, O out.
+// Shapes: B sequences, T positions, N = B T rows, R of them this rank's, D hidden, I in, O out.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -69,10 +70,11 @@ struct Pass {
       1.0;              // 1 / trained tokens of the global batch, known before the first forward
   double z_loss = 0.0;  // coefficient of the mean squared log-sum-exp
   Mode mode = Mode::kTrain;
-  std::uint64_t seed = 0;     // of dropout
-  GradSink* grads = nullptr;  // null but in training; the head's forward uses it too
-  KvCache* cache = nullptr;   // kDecode only
-  LossSums* sums = nullptr;   // the head's forward adds (+=) when given
+  std::uint64_t seed = 0;       // of dropout
+  GradSink* grads = nullptr;    // null but in training; the head's forward uses it too
+  bool fused_backward = false;  // each layer's weight half follows its input half at once
+  KvCache* cache = nullptr;     // kDecode only
+  LossSums* sums = nullptr;     // the head's forward adds (+=) when given
 };
 
 // How long a saved tensor lives: until the input half or the weight half of the backward.
@@ -117,22 +119,26 @@ class Stash {
 // clock, so the order of collectives is the same on all ranks.
 class Filler {
  public:
+  // Runs the next piece of the layer's own weight half that what is stashed allows by now; false
+  // when there is none.
+  using OwnPiece = std::function<bool()>;
   virtual ~Filler() = default;
-  virtual void
-  fill() = 0;  // called once for each collective of an input half, after it was started
+  // Called once for each collective of an input half, after it was started.
+  virtual void fill(const OwnPiece& own) = 0;
 };
 class NoFiller final : public Filler {
  public:
-  void fill() override {}
+  void fill(const OwnPiece&) override {}
 };
 
 class Layer {
  public:
   virtual ~Layer() = default;
-  // x_BTD -> y_BTD. The first layer takes int64 tokens [B, T]; the last returns the scaled loss
-  // (z-loss included; float64, 0-dim; in kDecode the logits of the last position, [B, V]).
+  // x_RD -> y_RD: rows of the residual stream, this rank's (nn/tensor_parallel.h). The first layer
+  // takes int64 tokens [B, T]; the last returns the scaled loss (z-loss included; float64, 0-dim;
+  // in kDecode the logits of the last position, [B, V]).
   virtual at::Tensor forward(const at::Tensor& x, const Pass& pass, Stash& stash) = 0;
-  // dy_BTD -> dx_BTD (undefined for the first layer). Drops what was saved until the input half,
+  // dy_RD -> dx_RD (undefined for the first layer). Drops what was saved until the input half,
   // may save more for the weight half. The last layer's dy is undefined.
   virtual at::Tensor backward_input(const at::Tensor& dy, const Pass& pass, Stash& stash,
                                     Filler& filler) = 0;

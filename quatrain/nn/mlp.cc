@@ -17,31 +17,30 @@ constexpr std::string_view kDy = "mlp.dy";
 
 }  // namespace
 
-Mlp::Mlp(const ModelSpec& spec, std::int64_t layer, const MlpParams& params)
+Mlp::Mlp(const ModelSpec& spec, std::int64_t layer, const MlpParams& params,
+         const TensorParallel& tp, std::string_view kept)
     : kind_(spec.mlp),
       gelu_tanh_(spec.gelu_tanh),
-      up_(params.up, params.up_bias),
-      down_(params.down, params.down_bias),
-      dropout_(spec.residual_dropout, Dropout::mlp_site(layer)) {}
+      up_(tp, params.up, params.up_bias, kept),
+      down_(tp, params.down, params.down_bias, kDy),
+      dropout_(spec.residual_dropout, Dropout::mlp_site(layer), tp) {}
 
-at::Tensor Mlp::forward(const at::Tensor& x_ND, const at::Tensor& residual_ND, const Pass& pass,
-                        Stash& stash) const {
-  at::Tensor pre = up_.forward(x_ND);
+at::Tensor Mlp::forward(const at::Tensor& x_RD, const at::Tensor& residual_RD, const Pass& pass,
+                        Stash& stash, bool keep_x) const {
+  at::Tensor pre = up_.forward(x_RD, pass, stash, keep_x);
   const at::Tensor act_NF =
       kind_ == MlpKind::kSwiGlu ? kernels::swiglu(pre) : kernels::gelu(pre, gelu_tanh_);
   if (pass.mode == Mode::kTrain) stash.save(pre, Until::kInput, kPre);
   pre.reset();
-  if (!dropout_.active(pass)) return down_.forward_onto(residual_ND, act_NF);
-  at::Tensor y_ND = down_.forward(act_NF);
-  dropout_.apply_(y_ND, pass);
-  return y_ND.add_(residual_ND);
+  if (!dropout_.active(pass)) return down_.forward_onto(residual_RD, act_NF);
+  at::Tensor y_RD = down_.forward(act_NF);
+  dropout_.apply_(y_RD, pass);
+  return y_RD.add_(residual_RD);
 }
 
-at::Tensor Mlp::backward_input(const at::Tensor& dy_ND, const Pass& pass, Stash& stash,
-                               Filler&) const {
-  at::Tensor dy = dropout_.backward(dy_ND, pass);
-  at::Tensor dact_NF = down_.backward_input(dy);
-  if (down_.needs_dy()) stash.save(std::move(dy), Until::kWeight, kDy);
+at::Tensor Mlp::backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash& stash,
+                               const Fill& fill) const {
+  at::Tensor dact_NF = down_.backward_input(dropout_.backward(dy_RD, pass), pass, stash, fill);
   const at::Tensor pre = stash.take(kPre);
   kernels::ActivationGrads grads = kind_ == MlpKind::kSwiGlu
                                        ? kernels::swiglu_backward(dact_NF, pre)
@@ -49,15 +48,20 @@ at::Tensor Mlp::backward_input(const at::Tensor& dy_ND, const Pass& pass, Stash&
   dact_NF.reset();
   if (down_.needs_x()) stash.save(std::move(grads.act), Until::kWeight, kAct);
   if (up_.needs_dy()) stash.save(grads.dx, Until::kWeight, kDpre);
-  return up_.backward_input(grads.dx);
+  return up_.backward_input(grads.dx, fill);
 }
 
-void Mlp::backward_weight(const at::Tensor& x_ND, const Pass& pass, Stash& stash) const {
-  if (down_.needs_dy()) {
+bool Mlp::weight_piece(const Pass& pass, Stash& stash) const {
+  if (down_.has_dy(stash) && (!down_.needs_x() || stash.has(kAct))) {
     const at::Tensor act_NF = down_.needs_x() ? stash.take(kAct) : at::Tensor();
-    down_.backward_weight(*pass.grads, stash.take(kDy), act_NF);
+    down_.backward_weight(act_NF, pass, stash);
+    return true;
   }
-  if (up_.needs_dy()) up_.backward_weight(*pass.grads, stash.take(kDpre), x_ND);
+  if (stash.has(kDpre) && up_.has_x(stash)) {
+    up_.backward_weight(stash.take(kDpre), pass, stash);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace quatrain

@@ -11,14 +11,12 @@ namespace quatrain {
 Norm::Norm(const ParamRange& gain, const ParamRange& bias, double eps, const Rows& rows)
     : gain_(gain), bias_(bias), eps_(eps), rows_(rows) {}
 
-at::Tensor Norm::forward(at::Tensor& x_ND, const at::Tensor& residual_ND, Stash& stash,
-                         bool keep_y) const {
+at::Tensor Norm::forward(at::Tensor& x_ND, const at::Tensor& residual_ND, Stash& stash) const {
   kernels::NormOut out =
       kernels::norm_forward(x_ND, residual_ND, gain_.value(), bias_value(), eps_, bias_.present());
   stash.save(x_ND, Until::kInput, rows_.x);
   stash.save(std::move(out.rstd), Until::kInput, rows_.rstd);
   if (out.mean.defined()) stash.save(std::move(out.mean), Until::kInput, rows_.mean);
-  if (keep_y) stash.save(out.y, Until::kWeight, rows_.y);
   return std::move(out.y);
 }
 

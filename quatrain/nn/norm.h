@@ -21,9 +21,8 @@ class Norm {
   Norm(const ParamRange& gain, const ParamRange& bias, double eps, const Rows& rows);
 
   // The norm of x, after x += residual (in place) when that is defined. Keeps x and its statistics
-  // for the input half and, with `keep_y`, the result for the weight half.
-  at::Tensor forward(at::Tensor& x_ND, const at::Tensor& residual_ND, Stash& stash,
-                     bool keep_y) const;
+  // for the input half.
+  at::Tensor forward(at::Tensor& x_ND, const at::Tensor& residual_ND, Stash& stash) const;
   // Makes y again from what was kept, with its old bits, and keeps it for the weight half.
   void restore_y(Stash& stash) const;
   // dx + residual_grad. Takes x and its statistics; keeps the gains' sums, one row for each `leaf`

@@ -24,12 +24,20 @@ at::Tensor part(const at::Tensor& flat, std::int64_t begin, const Param& param) 
 
 ParamUnit::ParamUnit(std::string name, std::vector<ParameterInfo> infos, at::ScalarType dtype,
                      at::Device device)
+    : ParamUnit(std::move(name), whole_parameters(std::move(infos)), dtype, device) {}
+
+ParamUnit::ParamUnit(std::string name, std::vector<LocalParameter> locals, at::ScalarType dtype,
+                     at::Device device)
     : name_(std::move(name)), dtype_(dtype), device_(device) {
-  params_.reserve(infos.size());
-  for (ParameterInfo& info : infos) {
+  params_.reserve(locals.size());
+  for (LocalParameter& local : locals) {
     Param& param = params_.emplace_back();
-    param.local_shape = info.shape;
-    param.info = std::move(info);
+    param.info = std::move(local.info);
+    param.begin = std::move(local.box.begin);
+    param.local_shape = std::move(local.box.size);
+    param.replicas = local.replicas;
+    param.partial_grad = local.partial_grad;
+    param.counted = local.counted;
     const std::int64_t count = elements(param.local_shape);
     offsets_.push_back(numel_);
     grad_offsets_.push_back(trainable_numel_);

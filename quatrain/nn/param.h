@@ -10,17 +10,20 @@
 #include <string_view>
 #include <vector>
 
-#include "quatrain/spec/parameters.h"
+#include "quatrain/spec/tensor_split.h"
 
 namespace quatrain {
 
 // `value` and `grad` are views that exist only while the unit holds values, or gradients.
 struct Param {
   ParameterInfo info;
-  std::vector<std::int64_t>
-      local_shape;   // of this rank's piece under tp / ep; `info.shape` at tp 1
-  at::Tensor value;  // compute dtype
-  at::Tensor grad;   // wide(dtype), accumulated with +=; undefined when not trainable
+  // This rank's piece under tp: its first element in the global tensor, and its shape.
+  std::vector<std::int64_t> begin, local_shape;
+  int replicas = 1;           // neighbours along tp that hold this piece
+  bool partial_grad = false;  // `grad` is a term of a sum over those, until it is reduced
+  bool counted = true;        // in norms: one of the replicas is
+  at::Tensor value;           // compute dtype
+  at::Tensor grad;            // wide(dtype), accumulated with +=; undefined when not trainable
 };
 
 // The schedulable piece of ZeRO: the embedding, one block, the head. Its parameters lie end to end,
@@ -29,6 +32,9 @@ struct Param {
 class ParamUnit {
  public:
   // Parameters are addressable (and stay so) from construction; storage comes with allocate().
+  ParamUnit(std::string name, std::vector<LocalParameter> locals, at::ScalarType dtype,
+            at::Device device);
+  // Of whole parameters.
   ParamUnit(std::string name, std::vector<ParameterInfo> infos, at::ScalarType dtype,
             at::Device device);
 

@@ -19,6 +19,7 @@
 #include <limits>
 #include <numbers>
 
+#include "quatrain/comm/self/self.h"
 #include "quatrain/kernels/memory.h"
 
 namespace quatrain::testing {
@@ -97,6 +98,12 @@ void expect_grads(const ParamUnit& unit, const Leaves& leaves, double tolerance)
       EXPECT_LE(relative_error(p.grad, want), tolerance) << p.info.name;
     }
   }
+}
+
+const TensorParallel& alone() {
+  static const std::unique_ptr<Communicator> rank = make_self_communicator("tp");
+  static const TensorParallel group(*rank, {});
+  return group;
 }
 
 Pass make_pass(const PassOptions& options, GradSink& sink) {

@@ -15,6 +15,7 @@
 
 #include "quatrain/nn/layer.h"
 #include "quatrain/nn/param.h"
+#include "quatrain/nn/tensor_parallel.h"
 #include "quatrain/spec/model_spec.h"
 
 namespace quatrain::testing {
@@ -49,6 +50,9 @@ void add_leaves(Leaves& leaves, const ParamUnit& unit);
 // zero but for rounding (a key's bias without rotary positions; queries that see one key) stay so:
 // both below 1e-13 of the unit's largest.
 void expect_grads(const ParamUnit& unit, const Leaves& leaves, double tolerance);
+
+// The tensor-parallel group of one rank.
+const TensorParallel& alone();
 
 // Positions 0..T-1, sample ids 0..B-1, the accumulating sink, labels where asked for.
 struct PassOptions {

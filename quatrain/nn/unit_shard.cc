@@ -33,6 +33,22 @@ void fill_normal(at::Tensor& flat, const RandomStream& stream, std::int64_t firs
   }
 }
 
+// Calls f(first draw, elements) for the runs of a part that are neighbours in the global tensor:
+// all of it where no inner dim is cut, else row by row.
+template <class F>
+void for_global_runs(const ShardPart& part, const F& f) {
+  const Param& p = *part.param;
+  const std::int64_t width = elements(p.local_shape) / p.local_shape[0];
+  const std::int64_t global_width = elements(p.info.shape) / p.info.shape[0];
+  if (width == global_width) return f(p.begin[0] * width + part.first, part.numel);
+  CHECK(p.local_shape.size() == 2 && part.first % width == 0 && part.numel % width == 0,
+        "\"{}\" is cut inside a row", p.info.name);
+  const std::int64_t first_row = p.begin[0] + part.first / width;
+  for (std::int64_t row = 0; row < part.numel / width; ++row) {
+    f((first_row + row) * global_width + p.begin[1], width);
+  }
+}
+
 void initialise_part(at::Tensor flat, const ShardPart& part, std::uint64_t seed) {
   const ParameterInfo& info = part.param->info;
   switch (info.init) {
@@ -47,11 +63,16 @@ void initialise_part(at::Tensor flat, const ShardPart& part, std::uint64_t seed)
       break;
   }
   const RandomStream stream(seed, info.name);
-  if (flat.scalar_type() == at::kDouble) {
-    fill_normal<double>(flat, stream, part.first, info.init_std);
-  } else {
-    fill_normal<float>(flat, stream, part.first, info.init_std);
-  }
+  std::int64_t at = 0;
+  for_global_runs(part, [&](std::int64_t first, std::int64_t count) {
+    at::Tensor run = flat.narrow(0, at, count);
+    if (flat.scalar_type() == at::kDouble) {
+      fill_normal<double>(run, stream, first, info.init_std);
+    } else {
+      fill_normal<float>(run, stream, first, info.init_std);
+    }
+    at += count;
+  });
 }
 
 }  // namespace
@@ -97,8 +118,6 @@ UnitCuts cuts(const ParamUnit& unit, int pieces) {
 
 void initialise(const UnitShard& shard, std::uint64_t seed) {
   for (const ShardPart& part : parts(shard)) {
-    CHECK(part.param->local_shape == part.param->info.shape, "\"{}\" is cut",
-          part.param->info.name);
     initialise_part(shard.value.narrow(0, part.value_begin, part.numel), part, seed);
   }
 }

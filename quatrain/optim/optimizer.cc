@@ -91,7 +91,7 @@ double global_grad_norm(std::span<const UnitShard> shards, Communicator& owners)
       if (param.info.trainable) squares.emplace(param.info.name, 0.0);
     }
     for (const ShardPart& part : parts(shard)) {
-      if (!part.param->info.trainable) continue;
+      if (!part.param->info.trainable || !part.param->counted) continue;
       squares[part.param->info.name] +=
           kernels::sum_squares(shard.grad.narrow(0, part.grad_begin, part.numel));
     }

@@ -48,7 +48,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
 
 // sqrt of the sum over parameters, in the order of their names, of each one's sum of squares
 // (float64): the same bits for every cut of the model into stages. `owners`: the ranks that hold
-// one shard each of these units (one rank: they are whole); called by all of them.
+// pieces of these units between them (one rank: they are whole), replicas among them counted once;
+// called by all of them.
 double global_grad_norm(std::span<const UnitShard> shards, Communicator& owners);
 // What gradients are multiplied with: min(1, max_norm / (norm + 1e-6)) as torch's
 // clip_grad_norm_; 1 when max_norm is 0.

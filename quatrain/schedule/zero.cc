@@ -14,8 +14,7 @@ namespace {
 
 bool computes(ActionKind kind) { return kind <= ActionKind::kBackward; }
 
-Action for_layer(Action action, ActionKind kind, int layer) {
-  action.kind = kind;
+Action for_layer(Action action, int layer) {
   action.unit = layer;
   return action;
 }
@@ -23,17 +22,10 @@ Action for_layer(Action action, ActionKind kind, int layer) {
 void append_layers(std::vector<Action>& row, const Action& action, int layers) {
   CHECK(!action.overlap && !action.unit, "{} is a pair or one layer already", to_string(action));
   if (action.kind == ActionKind::kForward) {
-    for (int l = 0; l < layers; ++l) row.push_back(for_layer(action, action.kind, l));
+    for (int l = 0; l < layers; ++l) row.push_back(for_layer(action, l));
     return;
   }
-  for (int l = layers - 1; l >= 0; --l) {
-    if (action.kind == ActionKind::kBackward) {
-      row.push_back(for_layer(action, ActionKind::kBackwardInput, l));
-      row.push_back(for_layer(action, ActionKind::kBackwardWeight, l));
-    } else {
-      row.push_back(for_layer(action, action.kind, l));
-    }
-  }
+  for (int l = layers - 1; l >= 0; --l) row.push_back(for_layer(action, l));
 }
 
 using StageUnit = std::pair<int, int>;
@@ -73,7 +65,7 @@ class RowLowering {
     std::vector<StageUnit> units;
     if (!computes(action.kind) || action.kind == ActionKind::kBackwardWeight) return units;
     const LayerUnits& uses = layer(action);
-    if (action.kind == ActionKind::kBackwardInput && !uses.input_half_reads) return units;
+    if (action.kind != ActionKind::kForward && !uses.input_half_reads) return units;
     for (int unit : uses.values) units.emplace_back(action.stage, unit);
     return units;
   }
@@ -81,9 +73,10 @@ class RowLowering {
     std::vector<StageUnit> units;
     if (!computes(action.kind)) return units;
     const LayerUnits& uses = layer(action);
-    const ActionKind adds =
-        uses.grads_in_forward ? ActionKind::kForward : ActionKind::kBackwardWeight;
-    if (action.kind != adds) return units;
+    const bool weight_half =
+        action.kind == ActionKind::kBackwardWeight || action.kind == ActionKind::kBackward;
+    const bool adds = uses.grads_in_forward ? action.kind == ActionKind::kForward : weight_half;
+    if (!adds) return units;
     for (int unit : uses.grads) units.emplace_back(action.stage, unit);
     return units;
   }

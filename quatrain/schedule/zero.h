@@ -29,7 +29,7 @@ struct ZeroPass {
   std::vector<StageUnits> stages;
 };
 
-// Every computation becomes one action a layer; a fused backward its layers' halves in turn.
+// Every computation becomes one action a layer.
 Schedule by_layer(const Schedule& schedule, std::span<const int> layers_of_stage);
 
 // by_layer(), and the actions of ZeRO between. Stage 3 gathers each unit before each use and frees

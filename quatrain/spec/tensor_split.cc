@@ -71,10 +71,30 @@ std::vector<LocalParameter> local_parameters(const ModelSpec& model, const Tenso
     LocalParameter& local = list.emplace_back();
     local.box = info.placement.boxes(info.shape, mesh).front();
     local.replicas = replicas(info.placement, split.degree);
+    local.counted = split.rank % local.replicas == 0;
     local.partial_grad = local.replicas > 1 && partial_grad(info, split);
     local.info = std::move(info);
   }
   return list;
+}
+
+Problems set_trainable(std::vector<LocalParameter>& list,
+                       const std::vector<std::string>& patterns) {
+  std::vector<ParameterInfo> infos;
+  for (const LocalParameter& local : list) infos.push_back(local.info);
+  Problems problems = set_trainable(infos, patterns);
+  for (std::size_t i = 0; i < list.size(); ++i) list[i].info.trainable = infos[i].trainable;
+  return problems;
+}
+
+std::vector<LocalParameter> whole_parameters(std::vector<ParameterInfo> list) {
+  std::vector<LocalParameter> locals;
+  for (ParameterInfo& info : list) {
+    LocalParameter& local = locals.emplace_back();
+    local.box = {std::vector<std::int64_t>(info.shape.size(), 0), info.shape};
+    local.info = std::move(info);
+  }
+  return locals;
 }
 
 Problems check_split(const ModelSpec& model, int degree) {

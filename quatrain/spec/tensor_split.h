@@ -26,10 +26,17 @@ struct LocalParameter {
   Box box;                    // of the global tensor
   int replicas = 1;           // neighbours along tp that hold this box, ranks [k, k + replicas)
   bool partial_grad = false;  // each replica's backward leaves one term of the gradient
+  bool counted = true;        // where each element counts once: the first of the replicas
   const std::vector<std::int64_t>& shape() const { return box.size; }
 };
 // In the order of parameters(model). Throws ConfigError when check_split() has a problem.
 std::vector<LocalParameter> local_parameters(const ModelSpec& model, const TensorSplit& split);
+
+// As for whole parameters.
+Problems set_trainable(std::vector<LocalParameter>& list, const std::vector<std::string>& patterns);
+
+// Of one rank alone.
+std::vector<LocalParameter> whole_parameters(std::vector<ParameterInfo> list);
 
 // What keeps a model from being cut into `degree` parts, each with the degrees that fit. Widths and
 // vocabularies may be cut unevenly; heads may not, and a rank holds whole groups of query heads.

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "quatrain/mesh/row_cut.h"
+#include "quatrain/nn/whole.h"
 
 namespace quatrain {
 namespace {
@@ -52,7 +53,8 @@ NamedTensors whole_weights(ZeroUnits& units) {
     for (const Param& param : shard.unit->params()) {
       const std::int64_t begin = shard.unit->offset(param);
       const std::int64_t count = c10::multiply_integers(param.local_shape);
-      named.emplace(param.info.name, flat.narrow(0, begin, count).view(param.local_shape));
+      const at::Tensor piece = flat.narrow(0, begin, count).view(param.local_shape);
+      named.emplace(param.info.name, whole_over(units.tensor_ranks(), param, piece));
     }
   }
   return named;
@@ -68,7 +70,8 @@ NamedTensors whole_grads(ZeroUnits& units) {
       if (!param.info.trainable) continue;
       const std::int64_t begin = shard.unit->grad_offset(param);
       const std::int64_t count = c10::multiply_integers(param.local_shape);
-      named.emplace(param.info.name, flat.narrow(0, begin, count).view(param.local_shape));
+      const at::Tensor piece = flat.narrow(0, begin, count).view(param.local_shape);
+      named.emplace(param.info.name, whole_over(units.tensor_ranks(), param, piece));
     }
   }
   return named;

@@ -17,14 +17,20 @@ Plan make_plan(const Recipe& recipe, const Geometry& geometry) {
   Plan plan;
   plan.degrees[static_cast<std::size_t>(Axis::kDpReplicate)] = geometry.replicas;
   plan.degrees[static_cast<std::size_t>(Axis::kDpShard)] = geometry.shards;
+  plan.degrees[static_cast<std::size_t>(Axis::kTp)] = geometry.tensor;
+  plan.sequence_parallel = geometry.sequence_parallel;
+  plan.gather_again = geometry.gather_again;
+  plan.overlap_chunks = geometry.overlap_chunks;
   plan.zero_stage = geometry.zero_stage;
   plan.prefetch = geometry.prefetch;
   plan.reduce_once = geometry.reduce_once;
   plan.dtype = recipe.dtype;
   plan.recompute = recipe.recompute;
   plan.schedule = geometry.schedule;
-  const std::int64_t at_once = std::int64_t{geometry.ranks()} * geometry.accumulation;
+  const std::int64_t at_once = std::int64_t{geometry.data_ranks()} * geometry.accumulation;
   plan.microbatch_size = (recipe.global_batch + at_once - 1) / at_once;
+  const std::int64_t of_a_microbatch = plan.microbatch_size * geometry.data_ranks();
+  plan.num_microbatches = (recipe.global_batch + of_a_microbatch - 1) / of_a_microbatch;
   return plan;
 }
 
@@ -35,51 +41,54 @@ BuildOptions build_options(const Recipe& recipe) {
           .head_chunk_tokens = kHeadChunk};
 }
 
-SyntheticOptions data_options(const Recipe& recipe, const Plan& plan, int rank, int ranks) {
+SyntheticOptions data_options(const Recipe& recipe, const Plan& plan, int world_rank) {
+  const Mesh mesh(plan.degrees, plan.axis_order, world_rank);
+  const AxisSet data = AxisSet(Axis::kDpReplicate) | Axis::kDpShard;
   SyntheticOptions options;
   options.vocab = recipe.spec.vocab;
   options.seq = recipe.seq;
   options.global_batch = recipe.global_batch;
   options.microbatch_size = plan.microbatch_size;
-  options.dp_rank = rank;
-  options.dp_size = ranks;
+  options.dp_rank = mesh.coord(data);
+  options.dp_size = mesh.degree(data);
   options.trained = recipe.trained;
   return options;
 }
 
-std::span<const UnitShard> filled(ZeroUnits& units) {
-  units.allocate(true);
-  units.initialise(11);
-  return units.shards();
+RankJobOptions job_options(const Recipe& recipe, const Geometry& geometry) {
+  RankJobOptions options{.spec = recipe.spec,
+                         .plan = make_plan(recipe, geometry),
+                         .build = build_options(recipe),
+                         .optimizer = recipe.optimizer,
+                         .executor = {.lr = recipe.optimizer.lr,
+                                      .max_norm = recipe.optimizer.max_norm,
+                                      .z_loss = recipe.z_loss,
+                                      .seed = 3,
+                                      .trace = true},
+                         .init_seed = 11};
+  options.schedule = lowered_schedule(recipe.spec, options.plan, recipe.trainable);
+  return options;
 }
 
 }  // namespace
 
 std::string Geometry::name() const {
+  if (tensor > 1) {
+    Geometry data = *this;
+    data.tensor = 1;
+    return fmt::format("tp {}{}{}{}, {}", tensor, sequence_parallel ? " with SP" : "",
+                       gather_again ? ", gathered again" : "",
+                       overlap_chunks > 1 ? fmt::format(", {} chunks", overlap_chunks) : "",
+                       data.name());
+  }
   return fmt::format("zero {} on {} x {} ranks, accumulation {}, prefetch {}{}", zero_stage,
                      replicas, shards, accumulation, prefetch, reduce_once ? ", reduced once" : "");
 }
 
 GeometryJob::GeometryJob(const Recipe& recipe, const Geometry& geometry, Communicator& world)
-    : plan(make_plan(recipe, geometry)),
-      mesh(plan.degrees, plan.axis_order, world.rank()),
-      groups(make_data_groups(world, mesh)),
-      model(recipe.spec, build_options(recipe)),
-      units(model, groups, geometry.zero_stage),
-      data(data_options(recipe, plan, world.rank(), world.size())),
-      optimizer(make_optimizer(recipe.optimizer, filled(units))),
-      executor(model, units, *optimizer, data, world,
-               {.lr = recipe.optimizer.lr,
-                .max_norm = recipe.optimizer.max_norm,
-                .z_loss = recipe.z_loss,
-                .seed = 3,
-                .trace = true}) {
-  optimizer->allocate();
-  plan.num_microbatches = data.num_microbatches();
-  schedule = lowered_schedule(recipe.spec, plan, recipe.trainable);
-}
-
-StepReport GeometryJob::step(std::int64_t number) { return executor.run(schedule, number, 1.0); }
+    : GeometryData{SyntheticLoader(
+          data_options(recipe, make_plan(recipe, geometry), world.rank()))},
+      RankJob(job_options(recipe, geometry), data, world) {}
 
 RunResult run_geometry(const Recipe& recipe, const Geometry& geometry, Communicator& world) {
   GeometryJob job(recipe, geometry, world);

@@ -8,6 +8,7 @@
 
 #include "quatrain/cost/zero.h"
 #include "quatrain/engine/engine_test_support.h"
+#include "quatrain/engine/job.h"
 #include "quatrain/verify/compare.h"
 
 namespace quatrain {
@@ -22,7 +23,12 @@ struct Geometry {
   int prefetch = 1;
   bool reduce_once = false;
   std::string schedule = "1f1b";
-  int ranks() const { return replicas * shards; }
+  int tensor = 1;
+  bool sequence_parallel = false;
+  bool gather_again = false;
+  int overlap_chunks = 1;
+  int data_ranks() const { return replicas * shards; }
+  int ranks() const { return data_ranks() * tensor; }
   std::string name() const;
 };
 
@@ -46,20 +52,12 @@ struct RunResult {
   std::vector<TraceEvent> trace;    // of the last step
 };
 
-// The parts of a run, for tests that look inside it. Called by every rank of `world`.
-struct GeometryJob {
-  GeometryJob(const Recipe& recipe, const Geometry& geometry, Communicator& world);
-  StepReport step(std::int64_t number);
-
-  Plan plan;
-  Mesh mesh;
-  DataGroups groups;
-  Model model;
-  ZeroUnits units;
+// A rank's job and its data, for tests that look inside. Called by every rank of `world`.
+struct GeometryData {
   SyntheticLoader data;
-  std::unique_ptr<Optimizer> optimizer;
-  Executor executor;
-  Schedule schedule;
+};
+struct GeometryJob : GeometryData, RankJob {
+  GeometryJob(const Recipe& recipe, const Geometry& geometry, Communicator& world);
 };
 
 RunResult run_geometry(const Recipe& recipe, const Geometry& geometry, Communicator& world);

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quatrain/engine/job.h"
+
+namespace quatrain {
+namespace {
+
+BuildOptions build_options(const RankJobOptions& options, Communicator& tensor) {
+  BuildOptions build = options.build;
+  build.tp = &tensor;
+  build.tensor = {.sequence_parallel = options.plan.sequence_parallel,
+                  .gather_again = options.plan.gather_again,
+                  .overlap_chunks = options.plan.overlap_chunks};
+  return build;
+}
+
+// Masters are copies of the values, so these come first.
+std::span<const UnitShard> filled(ZeroUnits& units, Model& model, const RankJobOptions& options) {
+  units.allocate(true);
+  if (options.fill) {
+    options.fill(model, units);
+  } else {
+    units.initialise(options.init_seed);
+  }
+  return units.shards();
+}
+
+}  // namespace
+
+RankJob::RankJob(const RankJobOptions& options, DataLoader& data, Communicator& world)
+    : plan(options.plan),
+      mesh(plan.degrees, plan.axis_order, world.rank()),
+      groups(make_rank_groups(world, mesh)),
+      model(options.spec, build_options(options, *groups.tensor)),
+      units(model, groups, plan.zero_stage),
+      optimizer(make_optimizer(options.optimizer, filled(units, model, options))),
+      executor(model, units, *optimizer, data, world, options.executor),
+      schedule(options.schedule) {
+  optimizer->allocate();
+}
+
+}  // namespace quatrain

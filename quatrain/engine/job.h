@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's part of a training job, put together in the one order that works: groups, model,
+// units and their values, optimizer, executor. What trains, benchmarks and verifies builds it here.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "quatrain/engine/executor.h"
+#include "quatrain/spec/plan.h"
+
+namespace quatrain {
+
+// The same on every rank.
+struct RankJobOptions {
+  ModelSpec spec = {};
+  Plan plan = {};           // its number of micro-batches is the schedule's and the data's
+  BuildOptions build = {};  // but for its tensor parallelism, which the plan says
+  OptimizerOptions optimizer = {};
+  ExecutorOptions executor = {};
+  Schedule schedule = {};
+  std::uint64_t init_seed = 0;
+  // Sets every value of this rank in place of drawing them from init_seed: weights from a folder.
+  std::function<void(Model& model, ZeroUnits& units)> fill = nullptr;
+};
+
+class RankJob {
+ public:
+  // Made by all ranks of `world` together. `data`, `world` and what `fill` uses outlive it.
+  RankJob(const RankJobOptions& options, DataLoader& data, Communicator& world);
+
+  StepReport step(std::int64_t number, double lr_factor = 1.0) {
+    return executor.run(schedule, number, lr_factor);
+  }
+
+  // In the order they are made; references between them keep the job where it is.
+  Plan plan;
+  Mesh mesh;
+  RankGroups groups;
+  Model model;
+  ZeroUnits units;
+  std::unique_ptr<Optimizer> optimizer;
+  Executor executor;
+  Schedule schedule;
+};
+
+}  // namespace quatrain

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quatrain/engine/rank_groups.h"
+
+#include "quatrain/comm/self/self.h"
+#include "quatrain/kernels/check.h"
+#include "quatrain/mesh/group_name.h"
+
+namespace quatrain {
+
+RankGroups make_rank_groups(Communicator& world, const Mesh& mesh) {
+  CHECK(world.size() == mesh.world_size() && world.rank() == mesh.rank(),
+        "rank {} of {} with the mesh {}", world.rank(), world.size(), mesh.to_string());
+  const auto group = [&](AxisSet axes) {
+    return world.group(mesh.group(axes), group_name(mesh, axes));
+  };
+  const auto control = [&](AxisSet axes) { return world.group(mesh.group(axes), "control"); };
+  const AxisSet shard = Axis::kDpShard;
+  const AxisSet all = shard | Axis::kDpReplicate;
+  RankGroups groups;
+  groups.all = group(all);
+  groups.shard = group(shard);
+  groups.replicate = group(Axis::kDpReplicate);
+  groups.tensor = group(Axis::kTp);
+  groups.control.all = control(all);
+  groups.control.shard = control(shard);
+  groups.control.tensor = control(Axis::kTp);
+  groups.control.shard_tensor = control(shard | Axis::kTp);
+  groups.control.alone = make_self_communicator("control");
+  return groups;
+}
+
+}  // namespace quatrain

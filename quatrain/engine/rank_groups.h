@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The communicators of a rank inside its pipeline stage, made once, at start, in one order on every
+// rank.
+#pragma once
+#include <memory>
+
+#include "quatrain/comm/communicator.h"
+#include "quatrain/mesh/mesh.h"
+
+namespace quatrain {
+
+struct RankGroups {
+  std::unique_ptr<Communicator> all;        // every data rank: dp_replicate x dp_shard
+  std::unique_ptr<Communicator> shard;      // ranks that share one copy of the parameters
+  std::unique_ptr<Communicator> replicate;  // ranks that hold the same shard
+  std::unique_ptr<Communicator> tensor;     // ranks that share each matrix
+  // The same ranks again, for control traffic.
+  struct Control {
+    std::unique_ptr<Communicator> all;           // counts and losses: each token is seen once here
+    std::unique_ptr<Communicator> shard;         // pieces of a unit
+    std::unique_ptr<Communicator> tensor;        // pieces of a tensor
+    std::unique_ptr<Communicator> shard_tensor;  // norms: every element of a stage is held here
+    std::unique_ptr<Communicator> alone;
+  } control;
+};
+// Names are group_name()'s; "control" for those of control traffic.
+RankGroups make_rank_groups(Communicator& world, const Mesh& mesh);
+
+}  // namespace quatrain

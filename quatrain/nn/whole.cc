@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quatrain/nn/whole.h"
+
+#include <ATen/ops/empty.h>
+
+#include <utility>
+#include <vector>
+
+namespace quatrain {
+namespace {
+
+at::Tensor box_of(at::Tensor whole, const Box& box) {
+  for (std::size_t dim = 0; dim < box.size.size(); ++dim) {
+    whole = whole.narrow(static_cast<std::int64_t>(dim), box.begin[dim], box.size[dim]);
+  }
+  return whole;
+}
+
+// By rank.
+std::vector<Box> boxes_of(const Param& param, int degree) {
+  Mesh::Degrees degrees;
+  degrees.fill(1);
+  degrees[static_cast<std::size_t>(Axis::kTp)] = degree;
+  std::vector<Box> boxes;
+  for (int rank = 0; rank < degree; ++rank) {
+    boxes.push_back(param.info.placement.boxes(param.info.shape, Mesh(degrees, rank)).front());
+  }
+  return boxes;
+}
+
+}  // namespace
+
+at::Tensor whole_over(Communicator& tensor, const Param& param, const at::Tensor& piece) {
+  if (param.local_shape == param.info.shape) return piece;
+  const std::vector<Box> boxes = boxes_of(param, tensor.size());
+  std::vector<std::int64_t> sizes;
+  std::int64_t total = 0;
+  for (const Box& box : boxes) {
+    sizes.push_back(box.numel());
+    total += box.numel();
+  }
+  const at::Tensor pieces = at::empty({total}, piece.options());
+  tensor.all_gather(pieces, piece.reshape({-1}), sizes).wait();
+  at::Tensor whole = at::empty(param.info.shape, piece.options());
+  std::int64_t begin = 0;
+  for (const Box& box : boxes) {
+    box_of(whole, box).copy_(pieces.narrow(0, begin, box.numel()).view(box.size));
+    begin += box.numel();
+  }
+  return whole;
+}
+
+}  // namespace quatrain

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors whole again from the pieces of tensor-parallel ranks.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "quatrain/comm/communicator.h"
+#include "quatrain/nn/param.h"
+
+namespace quatrain {
+
+// `piece`: this rank's value or gradient of the parameter, local_shape. Returns the global one, on
+// every rank of `tensor`; `piece` itself where it is whole already.
+at::Tensor whole_over(Communicator& tensor, const Param& param, const at::Tensor& piece);
+
+}  // namespace quatrain
