@@ -22,13 +22,10 @@ namespace quatrain::apps {
 namespace fs = std::filesystem;
 namespace {
 
-WorkShape work_shape(const RunConfig& config) {
-  WorkShape shape;
-  shape.batch = config.training.micro_batch;
-  shape.seq = config.training.seq_len;
-  shape.dtype = config.training.dtype;
-  shape.recompute = config.training.recompute;
+WorkShape work_shape_of(const RunConfig& config, int rank) {
+  WorkShape shape = work_shape(make_plan(config), rank);
   shape.head_chunk_tokens = config.training.head_chunk_tokens;
+  shape.trainable = config.training.trainable;
   return shape;
 }
 
@@ -64,49 +61,56 @@ void check_data(const RunConfig& config) {
   sources_of(config.data.validation, elsewhere, tokenizer.get());
 }
 
-// What all units keep of one micro-batch, after its forward.
-Bytes stash_bytes(const RunConfig& config) {
-  Bytes sum{};
-  for (const UnitCost& unit : walk(config.model, work_shape(config))) sum += unit.stash();
-  return sum;
-}
+// What one rank holds: always, for one micro-batch, and for a while.
+struct RankBytes {
+  StateBytes state;
+  ZeroPeaks peaks;      // gathered units and logits, whole gradients
+  Bytes activations{};  // of all units, after their forward
+  Bytes grads() const { return state.grads + peaks.whole_grads; }
+  Bytes total() const {
+    return state.params + grads() + state.optimizer + activations + peaks.buffers;
+  }
+};
 
 ZeroShape zero_shape_of(const RunConfig& config, int rank) {
   return zero_shape(config.model, make_plan(config), config.training.trainable, rank);
 }
 
-// Ranks that may differ in what they keep and send: one of each shard.
-std::vector<int> shard_ranks(const Mesh& mesh) { return mesh.group(Axis::kDpShard); }
-
-std::int64_t total(const StateBytes& state) {
-  return state.params.value + state.grads.value + state.optimizer.value;
+RankBytes rank_bytes(const RunConfig& config, const std::vector<Action>& row, int rank) {
+  const ZeroShape shape = zero_shape_of(config, rank);
+  const WorkShape work = work_shape_of(config, rank);
+  RankBytes bytes;
+  bytes.state = state_bytes_of(config, rank);
+  bytes.peaks = zero_peaks(row, shape, stage_units(config.model, shape.units),
+                           logits_bytes(config.model, work));
+  for (const UnitCost& unit : walk(config.model, work)) bytes.activations += unit.stash();
+  return bytes;
 }
 
-StateBytes fullest_state(const RunConfig& config) {
-  StateBytes most{};
-  for (const int rank : shard_ranks(zero_shape_of(config, 0).mesh)) {
-    const StateBytes state = state_bytes_of(config, rank);
-    if (total(state) > total(most)) most = state;
+// Ranks that may differ in what they keep and send: one of each shard and each share of matrices.
+std::vector<int> unlike_ranks(const RunConfig& config) {
+  const Plan plan = make_plan(config);
+  return Mesh(plan.degrees, plan.axis_order, 0).group(AxisSet(Axis::kDpShard) | Axis::kTp);
+}
+
+RankBytes fullest_rank(const RunConfig& config) {
+  const std::vector<Action> row = schedule_of(config).per_rank[0];
+  RankBytes most;
+  for (const int rank : unlike_ranks(config)) {
+    const RankBytes bytes = rank_bytes(config, row, rank);
+    if (bytes.total() > most.total()) most = bytes;
   }
   return most;
-}
-
-// Held for a while beside them: gathered units and logits, whole gradients.
-ZeroPeaks peaks_of(const RunConfig& config) {
-  const ZeroShape shape = zero_shape_of(config, 0);
-  const auto& t = config.training;
-  const Bytes head{std::min(t.head_chunk_tokens, t.micro_batch * t.seq_len) * config.model.vocab *
-                   size_of(t.dtype)};
-  return zero_peaks(schedule_of(config).per_rank[0], shape, stage_units(config.model, shape.units),
-                    head);
 }
 
 // By group and operation, the most that a rank sends in a step.
 WireCosts wire_of(const RunConfig& config) {
   const std::vector<Action> row = schedule_of(config).per_rank[0];
   WireCosts most;
-  for (const int rank : shard_ranks(zero_shape_of(config, 0).mesh)) {
-    for (const auto& [group, operations] : zero_wire(row, zero_shape_of(config, rank))) {
+  for (const int rank : unlike_ranks(config)) {
+    const WireCosts sent =
+        step_wire(row, config.model, work_shape_of(config, rank), zero_shape_of(config, rank));
+    for (const auto& [group, operations] : sent) {
       for (const auto& [operation, cost] : operations) {
         WireCost& entry = most[group][operation];
         if (cost.bytes >= entry.bytes) entry = cost;
@@ -137,8 +141,7 @@ StateBytes state_bytes_of(const RunConfig& config, int rank) {
 void print_layout(const RunConfig& config, Console& console) {
   const Plan plan = make_plan(config);
   const Mesh mesh(plan.degrees, plan.axis_order, 0);
-  const StateBytes state = fullest_state(config);
-  const ZeroPeaks peaks = peaks_of(config);
+  const RankBytes rank = fullest_rank(config);
   const auto human = [](Bytes b) { return human_bytes(b.value); };
   console.line(fmt::format("model     {}  {} parameters", config.model.name,
                            with_commas(num_parameters(config.model))));
@@ -148,8 +151,8 @@ void print_layout(const RunConfig& config, Console& console) {
                            plan.seq_len));
   console.line(
       fmt::format("a rank    params {}, grads {}, optimizer {}, activations {}, buffers {}",
-                  human(state.params), human(state.grads + peaks.whole_grads),
-                  human(state.optimizer), human(stash_bytes(config)), human(peaks.buffers)));
+                  human(rank.state.params), human(rank.grads()), human(rank.state.optimizer),
+                  human(rank.activations), human(rank.peaks.buffers)));
   if (const std::string wire = wire_text(wire_of(config)); !wire.empty()) {
     console.line("a rank    sends " + wire + " a step");
   }
@@ -158,8 +161,7 @@ void print_layout(const RunConfig& config, Console& console) {
 int dry_run(const RunConfig& config, Console& console) {
   check_data(config);
   const Plan plan = make_plan(config);
-  const StateBytes state = fullest_state(config);
-  const ZeroPeaks peaks = peaks_of(config);
+  const RankBytes rank = fullest_rank(config);
   const Flops flops = model_flops(config.model, config.training.global_batch,
                                   config.training.seq_len, config.training.trainable);
   print_layout(config, console);
@@ -169,11 +171,11 @@ int dry_run(const RunConfig& config, Console& console) {
   document["world"] = Mesh(plan.degrees, plan.axis_order, 0).world_size();
   document["plan"] = nlohmann::ordered_json::parse(to_json(plan));
   document["hash"] = hash(plan);
-  document["bytes_per_rank"] = {{"params", state.params.value},
-                                {"grads", (state.grads + peaks.whole_grads).value},
-                                {"optimizer", state.optimizer.value},
-                                {"activations", stash_bytes(config).value},
-                                {"buffers", peaks.buffers.value}};
+  document["bytes_per_rank"] = {{"params", rank.state.params.value},
+                                {"grads", rank.grads().value},
+                                {"optimizer", rank.state.optimizer.value},
+                                {"activations", rank.activations.value},
+                                {"buffers", rank.peaks.buffers.value}};
   auto& sent = document["comm_bytes_per_step"] = nlohmann::ordered_json::object();
   for (const auto& [group, operations] : wire_of(config)) {
     for (const auto& [operation, cost] : operations) sent[group][operation] = cost.bytes.value;

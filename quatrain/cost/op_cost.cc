@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums over a unit's operations, and how rows of the stash table become bytes of operations.
 #include <algorithm>
+#include <iterator>
 
 #include "quatrain/base/check.h"
 #include "quatrain/cost/stash_table.h"
@@ -64,6 +65,15 @@ Bytes UnitCost::weight_stash() const {
     for (const LateStashCost& row : op.late) total += row.bytes;
   }
   return total;
+}
+
+std::vector<OpWire> UnitCost::wire(ActionKind pass) const {
+  std::vector<OpWire> result;
+  for (const OpCost& op : ops) {
+    std::copy_if(op.wire.begin(), op.wire.end(), std::back_inserter(result),
+                 [&](const OpWire& sent) { return sent.pass == pass; });
+  }
+  return result;
 }
 
 }  // namespace quatrain

@@ -2,7 +2,8 @@
 // The rows of a pre-norm block:
 //   n1 = norm1(x); q|k|v = n1 Wqkv + b [q, k norm]; rope; a = attention; h = x + drop(a Wo + b);
 //   n2 = norm2(h); pre = n2 Wup + b; act = gelu(pre) or silu(gate) up; y = h + drop(act Wdown + b)
-// Letters: N rows, D hidden, H heads, K kv heads, d head dim, F ffn, B sequences, T positions.
+// Letters: N rows, R own rows of the residual stream, D hidden, H heads, K kv heads, d head dim,
+// F ffn, B sequences, T positions. x, h, y and the norms are R D; between, products read N D.
 #include "quatrain/cost/stash_table.h"
 
 #include <array>
@@ -36,23 +37,32 @@ struct NormNames {
 
 void norm_rows(Rows& rows, const NormNames& names, const BlockDims& dims, const BlockKeeps& keeps,
                bool gain, bool bias) {
-  const std::int64_t n = dims.batch * dims.seq;
-  rows.keep(names.op, names.x, n * dims.hidden, StashLife::kInput);
+  const std::int64_t own = dims.own_rows;
+  rows.keep(names.op, names.x, own * dims.hidden, StashLife::kInput);
   if (!keeps.statistics) return;
-  rows.keep(names.op, names.rstd, n, StashLife::kInput, StashWidth::kWide);
+  rows.keep(names.op, names.rstd, own, StashLife::kInput, StashWidth::kWide);
   if (dims.centred_norm) {
-    rows.keep(names.op, names.mean, n, StashLife::kInput, StashWidth::kWide);
+    rows.keep(names.op, names.mean, own, StashLife::kInput, StashWidth::kWide);
   }
-  const std::int64_t sums = dims.batch * dims.hidden;  // a row a sequence
+  const std::int64_t sums = dims.gain_sums * dims.hidden;
   if (gain) rows.keep(names.op, names.dgain, sums, StashLife::kLate, StashWidth::kWide);
   if (bias) rows.keep(names.op, names.dbias, sums, StashLife::kLate, StashWidth::kWide);
 }
 
 // A norm's output: what the weight half of the product after it reads.
-void norm_output(Rows& rows, std::string_view op, std::string_view what, std::int64_t elements,
+void norm_output(Rows& rows, std::string_view op, std::string_view what, const BlockDims& dims,
                  const BlockKeeps& keeps) {
   const bool again = keeps.recompute == Recompute::kSelective;
-  rows.keep(op, what, elements, again ? StashLife::kLate : StashLife::kWeight);
+  const std::int64_t kept = keeps.gather_again ? dims.own_rows : dims.batch * dims.seq;
+  rows.keep(op, what, kept * dims.hidden, again ? StashLife::kLate : StashLife::kWeight);
+}
+
+// A row-parallel product's gradient: what the input half gathered, or this rank's rows of it.
+void output_gradient(Rows& rows, std::string_view op, std::string_view what, const BlockDims& dims,
+                     const BlockKeeps& keeps) {
+  const bool whole = !keeps.gather_again || keeps.fused_backward;
+  const std::int64_t kept = whole ? dims.batch * dims.seq : dims.own_rows;
+  rows.keep(op, what, kept * dims.hidden, StashLife::kLate);
 }
 
 // A norm over each head; its gains' gradients are summed by sequence.
@@ -80,7 +90,7 @@ void attention_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) 
   const BlockTraining& train = dims.train;
   const std::int64_t n = dims.batch * dims.seq;
   const std::int64_t qkv = n * (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
-  if (train.qkv) norm_output(rows, "qkv", "norm1.y", n * dims.hidden, keeps);
+  if (train.qkv) norm_output(rows, "qkv", "norm1.y", dims, keeps);
   rows.keep("attention", "attn.qkv", qkv, StashLife::kInput);
   if (dims.qk_norm) {
     head_norm_rows(rows, dims, dims.heads, train.q_norm, {"attn.q", "attn.q_rstd", "attn.dq_gain"});
@@ -95,18 +105,17 @@ void attention_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) 
   }
   if (keeps.scores) score_rows(rows, dims, keeps);
   if (train.qkv || train.qkv_bias) rows.keep("qkv", "attn.dqkv", qkv, StashLife::kLate);
-  if (train.out || train.out_bias) {
-    rows.keep("out", "attn.dy", n * dims.hidden, StashLife::kLate);
-  }
+  if (train.out || train.out_bias) output_gradient(rows, "out", "attn.dy", dims, keeps);
   if (keeps.masks) {
-    rows.keep("out", "attn.mask", n * dims.hidden, StashLife::kInput, StashWidth::kByte);
+    rows.keep("out", "attn.mask", dims.own_rows * dims.hidden, StashLife::kInput,
+              StashWidth::kByte);
   }
 }
 
 void mlp_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) {
   const BlockTraining& train = dims.train;
   const std::int64_t n = dims.batch * dims.seq;
-  if (train.up) norm_output(rows, "up", "norm2.y", n * dims.hidden, keeps);
+  if (train.up) norm_output(rows, "up", "norm2.y", dims, keeps);
   rows.keep("up", "mlp.pre", n * dims.up_width, StashLife::kInput);
   if (train.up || train.up_bias) {
     rows.keep("up", "mlp.dpre", n * dims.up_width, StashLife::kLate);
@@ -115,11 +124,10 @@ void mlp_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) {
     rows.keep("down", "mlp.act", n * dims.ffn,
               keeps.activation ? StashLife::kWeight : StashLife::kLate);
   }
-  if (train.down || train.down_bias) {
-    rows.keep("down", "mlp.dy", n * dims.hidden, StashLife::kLate);
-  }
+  if (train.down || train.down_bias) output_gradient(rows, "down", "mlp.dy", dims, keeps);
   if (keeps.masks) {
-    rows.keep("down", "mlp.mask", n * dims.hidden, StashLife::kInput, StashWidth::kByte);
+    rows.keep("down", "mlp.mask", dims.own_rows * dims.hidden, StashLife::kInput,
+              StashWidth::kByte);
   }
 }
 
@@ -135,8 +143,8 @@ std::vector<StashRow> block_stash(const BlockDims& dims, const BlockKeeps& keeps
   mlp_rows(rows, dims, keeps);
   std::vector<StashRow> table = std::move(rows).take();
   if (keeps.recompute == Recompute::kFull) {
-    table.push_back({"norm1", "block.x", dims.batch * dims.seq * dims.hidden, StashWidth::kCompute,
-                     StashLife::kInput});
+    table.push_back(
+        {"norm1", "block.x", dims.own_rows * dims.hidden, StashWidth::kCompute, StashLife::kInput});
   }
   return table;
 }

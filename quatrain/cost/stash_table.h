@@ -24,6 +24,8 @@ struct BlockTraining {
 struct BlockDims {
   std::int64_t batch = 1;
   std::int64_t seq = 0;
+  std::int64_t own_rows = 0;   // of the residual stream: N, or its share of them
+  std::int64_t gain_sums = 0;  // rows of a norm's gains' gradients
   std::int64_t hidden = 0;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
@@ -38,10 +40,12 @@ struct BlockDims {
 // Who keeps what. The defaults are the runtime's.
 struct BlockKeeps {
   Recompute recompute = Recompute::kNone;
-  bool statistics = true;   // norms' mean and rstd, attention's log-sum-exp
-  bool activation = false;  // kept by the forward; otherwise made again by the input half
-  bool masks = false;       // of dropout, one byte each; otherwise drawn again
-  bool scores = false;      // attention's softmax, and after dropout (and its mask, with masks)
+  bool gather_again = false;   // own rows are kept of what products read, not all
+  bool fused_backward = true;  // what the input half gathered is there in the weight half
+  bool statistics = true;      // norms' mean and rstd, attention's log-sum-exp
+  bool activation = false;     // kept by the forward; otherwise made again by the input half
+  bool masks = false;          // of dropout, one byte each; otherwise drawn again
+  bool scores = false;         // attention's softmax, and after dropout (and its mask, with masks)
 };
 
 enum class StashLife : std::uint8_t {

@@ -9,23 +9,24 @@
 
 #include "quatrain/base/check.h"
 #include "quatrain/base/error.h"
+#include "quatrain/cost/local.h"
+#include "quatrain/cost/residual.h"
 #include "quatrain/cost/stash_table.h"
-#include "quatrain/spec/parameters.h"
 
 namespace quatrain {
 namespace {
 
 // Neighbouring parameters that are computed with as one.
 struct Group {
-  std::span<const ParameterInfo> infos;
+  std::span<const LocalParameter> list;
   std::int64_t numel() const {
     std::int64_t sum = 0;
-    for (const ParameterInfo& p : infos) sum += p.numel();
+    for (const LocalParameter& p : list) sum += p.box.numel();
     return sum;
   }
   std::int64_t trained_numel() const {
     std::int64_t sum = 0;
-    for (const ParameterInfo& p : infos) sum += p.trainable ? p.numel() : 0;
+    for (const LocalParameter& p : list) sum += p.info.trainable ? p.box.numel() : 0;
     return sum;
   }
   bool trained() const { return trained_numel() > 0; }
@@ -34,8 +35,8 @@ struct Group {
 // Deals a unit's parameters out in the order in which parameters() lists them.
 class Cursor {
  public:
-  Cursor(std::span<const ParameterInfo> all, std::int64_t layer) {
-    const auto of_layer = [layer](const ParameterInfo& p) { return p.layer == layer; };
+  Cursor(std::span<const LocalParameter> all, std::int64_t layer) {
+    const auto of_layer = [layer](const LocalParameter& p) { return p.info.layer == layer; };
     const auto begin = std::find_if(all.begin(), all.end(), of_layer);
     const auto end = std::find_if_not(begin, all.end(), of_layer);
     rest_ = all.subspan(static_cast<std::size_t>(begin - all.begin()),
@@ -48,11 +49,11 @@ class Cursor {
     return group;
   }
   void check_done() const {
-    CHECK(rest_.empty(), "parameter {} has no operation", rest_.front().name);
+    CHECK(rest_.empty(), "parameter {} has no operation", rest_.front().info.name);
   }
 
  private:
-  std::span<const ParameterInfo> rest_;
+  std::span<const LocalParameter> rest_;
 };
 
 struct BlockGroups {
@@ -60,7 +61,7 @@ struct BlockGroups {
   Group norm2, norm2_bias, up, up_bias, down, down_bias;
 };
 
-BlockGroups block_groups(const ModelSpec& model, std::span<const ParameterInfo> all,
+BlockGroups block_groups(const ModelSpec& model, std::span<const LocalParameter> all,
                          std::int64_t layer) {
   const auto if_any = [](bool there, std::size_t count) { return there ? count : 0; };
   const std::size_t norm_bias = model.norm == NormKind::kLayerNorm ? 1 : 0;
@@ -115,21 +116,25 @@ OpCost attention(const ModelSpec& model, const WorkShape& shape, std::int64_t la
   OpCost op = pointwise("attention", head_norms);
   const std::int64_t pairs = shape.batch * visible_pairs(shape.seq, model.layer_window(layer));
   const std::int64_t products = 4 * model.head_dim;  // scores, and values weighted by them
-  op.forward = flops(pairs * model.heads * products);
-  op.backward_input = flops(2 * pairs * model.heads * products);
+  const std::int64_t heads = local_sizes(model, shape.split).heads;
+  op.forward = flops(pairs * heads * products);
+  op.backward_input = flops(2 * pairs * heads * products);
   return op;
 }
 
 BlockDims block_dims(const ModelSpec& model, const WorkShape& shape, const BlockGroups& g) {
+  const LocalSizes own = local_sizes(model, shape.split);
   BlockDims dims;
   dims.batch = shape.batch;
   dims.seq = shape.seq;
+  dims.own_rows = ResidualWire(shape, model.hidden).own_rows();
+  dims.gain_sums = cuts_rows(shape.split) ? 1 : shape.batch;
   dims.hidden = model.hidden;
-  dims.heads = model.heads;
-  dims.kv_heads = model.kv_heads;
+  dims.heads = own.heads;
+  dims.kv_heads = own.kv_heads;
   dims.head_dim = model.head_dim;
-  dims.ffn = model.ffn;
-  dims.up_width = model.mlp == MlpKind::kSwiGlu ? 2 * model.ffn : model.ffn;
+  dims.ffn = own.ffn;
+  dims.up_width = model.mlp == MlpKind::kSwiGlu ? 2 * own.ffn : own.ffn;
   dims.centred_norm = model.norm == NormKind::kLayerNorm;
   dims.qk_norm = model.qk_norm;
   BlockTraining& train = dims.train;
@@ -150,7 +155,32 @@ BlockDims block_dims(const ModelSpec& model, const WorkShape& shape, const Block
   return dims;
 }
 
-UnitCost block(const ModelSpec& model, const WorkShape& shape, std::span<const ParameterInfo> all,
+// Between norm and residual the rows are whole: a column-parallel product gathers what it reads, a
+// row-parallel one is summed; the input half goes the same way back.
+void block_wire(std::vector<OpCost>& ops, const ModelSpec& model, const WorkShape& shape,
+                const BlockTraining& train) {
+  using enum ActionKind;
+  const ResidualWire wire(shape, model.hidden);
+  OpCost &qkv = ops[1], &out = ops[3], &up = ops[5], &down = ops[6];
+  const auto forward = [&](ActionKind pass) {
+    wire.to_whole(qkv, pass);
+    wire.to_rows_in_chunks(out, pass);
+    wire.to_whole(up, pass);
+    wire.to_rows_in_chunks(down, pass);
+  };
+  forward(kForward);
+  if (shape.recompute == Recompute::kFull) forward(kBackwardInput);
+  for (OpCost* row_parallel : {&down, &out}) wire.to_whole(*row_parallel, kBackwardInput);
+  for (OpCost* column_parallel : {&up, &qkv}) wire.to_rows(*column_parallel, kBackwardInput);
+  if (!gathers_again(shape)) return;
+  if (train.up) wire.to_whole(up, kBackwardWeight);
+  if (train.qkv) wire.to_whole(qkv, kBackwardWeight);
+  if (shape.fused_backward) return;
+  if (train.down) wire.to_whole(down, kBackwardWeight);
+  if (train.out) wire.to_whole(out, kBackwardWeight);
+}
+
+UnitCost block(const ModelSpec& model, const WorkShape& shape, std::span<const LocalParameter> all,
                std::int64_t layer) {
   const BlockGroups g = block_groups(model, all, layer);
   const std::int64_t rows = shape.batch * shape.seq;
@@ -168,33 +198,44 @@ UnitCost block(const ModelSpec& model, const WorkShape& shape, std::span<const P
   }
   BlockKeeps keeps;
   keeps.recompute = shape.recompute;
-  add_rows(unit.ops, block_stash(block_dims(model, shape, g), keeps), shape.dtype);
+  keeps.gather_again = gathers_again(shape);
+  keeps.fused_backward = shape.fused_backward;
+  const BlockDims dims = block_dims(model, shape, g);
+  add_rows(unit.ops, block_stash(dims, keeps), shape.dtype);
+  block_wire(unit.ops, model, shape, dims.train);
   return unit;
 }
 
 UnitCost embedding(const ModelSpec& model, const WorkShape& shape,
-                   std::span<const ParameterInfo> all) {
+                   std::span<const LocalParameter> all) {
   Cursor cursor(all, -1);
-  const Group tables = cursor.take(model.position == PositionKind::kLearned ? 2 : 1);
+  const Group tokens = cursor.take(1);
+  const Group positions = cursor.take(model.position == PositionKind::kLearned ? 1 : 0);
   cursor.check_done();
-  OpCost op = pointwise("embedding", tables.numel());
-  if (tables.trained()) {
-    op.late.push_back(
-        {"embedding.dy", {shape.batch * shape.seq * model.hidden * size_of(shape.dtype)}});
+  const ResidualWire wire(shape, model.hidden);
+  OpCost op = pointwise("embedding", tokens.numel() + positions.numel());
+  if (tokens.trained() || positions.trained()) {
+    op.late.push_back({"embedding.dy", {wire.own_rows() * model.hidden * size_of(shape.dtype)}});
   }
+  wire.to_rows(op, ActionKind::kForward);
+  if (tokens.trained()) wire.to_whole(op, ActionKind::kBackwardWeight);
   return {"embedding", {op}};
 }
 
 // In training the head's forward makes all three halves and keeps the gradient of its input.
-UnitCost head(const ModelSpec& model, const WorkShape& shape, std::span<const ParameterInfo> all) {
-  const std::int64_t rows = shape.batch * shape.seq;
+UnitCost head(const ModelSpec& model, const WorkShape& shape, std::span<const LocalParameter> all) {
+  const ResidualWire wire(shape, model.hidden);
   Cursor cursor(all, model.layers);
   const Group norm = cursor.take(model.norm == NormKind::kLayerNorm ? 2 : 1);
   const Group table = model.tied ? Cursor(all, -1).take(1) : cursor.take(1);
   cursor.check_done();
-  OpCost product = linear("head", table, {}, rows);
+  OpCost product = linear("head", table, {}, wire.rows());
   if (model.tied) product.parameters = 0;
-  product.stash.push_back({"head.dx", {rows * model.hidden * size_of(shape.dtype)}, false});
+  product.stash.push_back(
+      {"head.dx", {wire.own_rows() * model.hidden * size_of(shape.dtype)}, false});
+  wire.to_whole(product, ActionKind::kForward);
+  wire.loss_rows(product, shape.head_chunk_tokens);
+  wire.to_rows(product, ActionKind::kForward);
   return {"head", {pointwise("norm", norm.numel()), product}};
 }
 
@@ -209,14 +250,30 @@ void require_dense(const ModelSpec& model) {
 
 std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape) {
   require_dense(model);
-  std::vector<ParameterInfo> all = parameters(model);
-  throw_if_any(set_trainable(all, shape.trainable));
+  const std::vector<LocalParameter> all = trained_parameters(model, shape.split, shape.trainable);
   std::vector<UnitCost> units{embedding(model, shape, all)};
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
     units.push_back(block(model, shape, all, layer));
   }
   units.push_back(head(model, shape, all));
   return units;
+}
+
+WorkShape work_shape(const Plan& plan, int rank) {
+  WorkShape shape;
+  shape.batch = plan.microbatch_size;
+  shape.seq = plan.seq_len;
+  shape.dtype = plan.dtype;
+  shape.recompute = plan.recompute;
+  shape.split = tensor_split(plan, rank);
+  shape.gather_again = plan.gather_again;
+  shape.overlap_chunks = plan.overlap_chunks;
+  return shape;
+}
+
+Bytes logits_bytes(const ModelSpec& model, const WorkShape& shape) {
+  const std::int64_t rows = std::min(shape.batch * shape.seq, shape.head_chunk_tokens);
+  return {rows * local_sizes(model, shape.split).vocab * size_of(shape.dtype)};
 }
 
 Flops model_flops(const ModelSpec& model, std::int64_t sequences, std::int64_t seq,

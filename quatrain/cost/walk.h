@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// One description of a model's work: what each operation of one micro-batch costs. Everything that
-// predicts (dry run, MFU, memory, later bytes on the wire and time) reads this list, and the
-// runtime is held to it: its counted FLOPs and stashed bytes equal these sums exactly.
+// One description of a model's work: what each operation of one micro-batch costs on one rank.
+// Everything that predicts (dry run, MFU, memory, bytes on the wire, later time) reads this list,
+// and the runtime is held to it: its counted FLOPs, stashed and sent bytes equal the sums exactly.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "quatrain/base/units.h"
+#include "quatrain/mesh/mesh.h"
+#include "quatrain/mesh/placement.h"
+#include "quatrain/schedule/action.h"
 #include "quatrain/spec/model_spec.h"
 #include "quatrain/spec/plan.h"
+#include "quatrain/spec/tensor_split.h"
 
 namespace quatrain {
 
@@ -21,7 +25,14 @@ struct WorkShape {
   Recompute recompute = Recompute::kNone;
   std::int64_t head_chunk_tokens = 512;
   std::vector<std::string> trainable;  // glob patterns; empty: all parameters
+  TensorSplit split = {};              // this rank's place along tp
+  bool gather_again = false;           // Plan's
+  int overlap_chunks = 1;              // Plan's
+  bool fused_backward = true;  // a layer's weight half follows its input half; else any time later
 };
+// What the plan says of it, for rank `rank` of its mesh; `head_chunk_tokens` and `trainable` are
+// left to set.
+WorkShape work_shape(const Plan& plan, int rank);
 
 // A tensor that is kept between passes.
 struct StashCost {
@@ -35,6 +46,15 @@ struct LateStashCost {
   Bytes bytes;
 };
 
+// Collectives of one kind that one pass of an operation makes.
+struct OpWire {
+  ActionKind pass;  // kForward, kBackwardInput or kBackwardWeight
+  CollectiveKind operation;
+  AxisSet axes;
+  std::int64_t calls;
+  Bytes bytes;  // that a rank sends in all of them
+};
+
 // FLOPs are whole numbers, exact in double below 2^53.
 struct OpCost {
   std::string name;  // "norm1", "qkv", "attention", "out", "norm2", "up", "down", "head", ...
@@ -42,6 +62,7 @@ struct OpCost {
   Flops forward{}, backward_input{}, backward_weight{};
   std::vector<StashCost> stash;     // kept by the forward
   std::vector<LateStashCost> late;  // kept by the input half for the weight half
+  std::vector<OpWire> wire;
 };
 struct UnitCost {
   std::string name;  // "embedding", "layers.3", "head"
@@ -52,10 +73,12 @@ struct UnitCost {
   Flops backward_weight() const;
   Bytes stash() const;         // after the forward
   Bytes weight_stash() const;  // after the input half
+  std::vector<OpWire> wire(ActionKind pass) const;
 };
 // Units in forward order: embedding, blocks, head. Full recompute: blocks keep their input only and
-// their input half contains the forward again. Throws ConfigError for models with experts or latent
-// attention, and for trainable patterns that match nothing.
+// their input half contains the forward again, its collectives too. Throws ConfigError for models
+// with experts or latent attention, for trainable patterns that match nothing, and for splits that
+// check_split() refuses.
 std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape);
 
 // FLOPs of matrix products of one optimizer step over `sequences` sequences (forward and both
@@ -72,18 +95,25 @@ double mfu(Flops model_flops, Seconds time, FlopsPerSecond peak);
 // bf16 units, where a product's operands and result are float32 for its time.
 Bytes transient_bound(const ModelSpec& model, const WorkShape& shape, bool widened = false);
 
+// The head's chunk of logits: of this rank's share of the vocabulary.
+Bytes logits_bytes(const ModelSpec& model, const WorkShape& shape);
+
 // What `korthikanti_layer` assumes beyond 16 bit, a GELU MLP of 4h, MHA, the MLP's activation kept
 // and norm statistics neglected: dropout masks of one byte kept, scores and their softmax kept.
 struct PaperAssumptions {
   bool masks_stored = true;
   bool scores_stored = true;
+  TensorSplit split = {};    // of even parts
+  bool gather_again = true;  // with sequence parallelism
 };
-// Stash of one layer under the assumptions of Korthikanti et al. (arXiv:2205.05198, section 4.1),
+// Stash of one layer under the assumptions of Korthikanti et al. (arXiv:2205.05198, section 4),
 // from the same table as walk()'s. Ops qkv, attention and out are the paper's "attention", up and
 // down its MLP, norm1 and norm2 its layer norms.
 std::vector<OpCost> korthikanti_layer(std::int64_t seq, std::int64_t batch, std::int64_t hidden,
                                       std::int64_t heads, const PaperAssumptions& assumptions);
-// Its sum: s b h (34 + 5 a s / h), their equation 2.
+// Its sum on one of t ranks. Alone: s b h (34 + 5 a s / h), their equation 2. Their table 2:
+// tensor-parallel s b h (10 + 24 / t + 5 a s / (h t)), with sequence parallelism a t-th of equation
+// 2; keeping gathered inputs instead, s b h (4 + 30 / t + 5 a s / (h t)).
 Bytes korthikanti_layer_bytes(std::int64_t seq, std::int64_t batch, std::int64_t hidden,
                               std::int64_t heads, const PaperAssumptions& assumptions);
 

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "quatrain/base/check.h"
+#include "quatrain/cost/local.h"
 #include "quatrain/mesh/group_name.h"
 #include "quatrain/mesh/row_cut.h"
 #include "quatrain/mesh/shape.h"
 #include "quatrain/mesh/wire.h"
-#include "quatrain/spec/parameters.h"
 
 namespace quatrain {
 namespace {
@@ -39,6 +39,14 @@ std::int64_t ZeroUnit::trainable_numel() const {
   return sum;
 }
 
+std::int64_t ZeroUnit::trainable_numel(int of_summands) const {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    sum += trainable[i] && summands[i] == of_summands ? elements(shapes[i]) : 0;
+  }
+  return sum;
+}
+
 std::vector<std::int64_t> ZeroUnit::value_pieces(int pieces) const {
   return sizes_between(row_cuts(shapes, pieces));
 }
@@ -47,20 +55,19 @@ std::vector<std::int64_t> ZeroUnit::grad_pieces(int pieces) const {
   return sizes_between(cuts_of_kept(shapes, trainable, row_cuts(shapes, pieces)));
 }
 
-std::vector<ZeroUnit> zero_units(const ModelSpec& model,
-                                 const std::vector<std::string>& trainable) {
-  std::vector<ParameterInfo> list = parameters(model);
-  throw_if_any(set_trainable(list, trainable));
+std::vector<ZeroUnit> zero_units(const ModelSpec& model, const std::vector<std::string>& trainable,
+                                 const TensorSplit& split) {
   std::vector<ZeroUnit> units(static_cast<std::size_t>(model.layers) + 2);
   units.front().name = "embedding";
   units.back().name = "head";
   for (std::int64_t l = 0; l < model.layers; ++l) {
     units[static_cast<std::size_t>(l + 1)].name = fmt::format("layers.{}", l);
   }
-  for (const ParameterInfo& info : list) {
-    ZeroUnit& unit = units[static_cast<std::size_t>(info.layer + 1)];
-    unit.shapes.push_back(info.shape);
-    unit.trainable.push_back(info.trainable);
+  for (const LocalParameter& local : trained_parameters(model, split, trainable)) {
+    ZeroUnit& unit = units[static_cast<std::size_t>(local.info.layer + 1)];
+    unit.shapes.push_back(local.shape());
+    unit.trainable.push_back(local.info.trainable);
+    unit.summands.push_back(local.partial_grad ? local.replicas : 1);
   }
   return units;
 }
@@ -83,7 +90,7 @@ int ZeroShape::pieces() const { return zero_stage == 0 ? 1 : mesh.degree(kShard)
 
 ZeroShape zero_shape(const ModelSpec& model, const Plan& plan,
                      const std::vector<std::string>& trainable, int rank) {
-  return {zero_units(model, trainable), plan.zero_stage, plan.dtype,
+  return {zero_units(model, trainable, tensor_split(plan, rank)), plan.zero_stage, plan.dtype,
           Mesh(plan.degrees, plan.axis_order, rank)};
 }
 
@@ -96,39 +103,85 @@ double even_zero_bytes(double parameters, int ranks, int zero_stage,
   return part(bytes.value, 3) + part(bytes.grad, 2) + part(bytes.optimizer, 1);
 }
 
-WireCosts zero_wire(const std::vector<Action>& row, const ZeroShape& shape) {
-  const int pieces = shape.pieces();
-  const int replicas = shape.mesh.degree(kReplicate);
-  const int ranks = shape.mesh.degree(kData);
-  const std::int64_t wide_size = size_of(wide(shape.dtype));
-  WireCosts costs;
-  const auto add = [&](AxisSet axes, const char* operation, std::int64_t sent, std::int64_t size) {
-    WireCost& cost = costs[group_name(shape.mesh, axes)][operation];
-    ++cost.calls;
-    cost.bytes += Bytes{sent * size};
-  };
-  for (const Action& action : row) {
-    if (action.kind != ActionKind::kUnshard && action.kind != ActionKind::kReduceGrad) continue;
-    const ZeroUnit& unit = shape.units.at(static_cast<std::size_t>(action.unit.value_or(-1)));
-    if (action.kind == ActionKind::kUnshard) {
-      if (pieces == 1) continue;
-      add(kShard, "all_gather", gather_wire(pieces, largest(unit.value_pieces(pieces))),
-          size_of(shape.dtype));
-    } else if (pieces > 1) {
-      add(kShard, "reduce_scatter", gather_wire(pieces, largest(unit.grad_pieces(pieces))),
-          wide_size);
-    } else if (ranks > 1) {
-      add(kData, "all_reduce", all_reduce_wire(ranks, unit.trainable_numel()), wide_size);
+namespace {
+
+class ZeroWire {
+ public:
+  explicit ZeroWire(const ZeroShape& shape) : shape_(shape) {}
+
+  WireCosts run(const std::vector<Action>& row) && {
+    for (const Action& action : row) {
+      if (action.kind == ActionKind::kUnshard) gather(unit_of(action));
+      if (action.kind != ActionKind::kReduceGrad) continue;
+      sum_terms(unit_of(action));
+      reduce(unit_of(action));
+    }
+    if (pieces_ > 1) sum_shards();
+    return std::move(costs_);
+  }
+
+ private:
+  const ZeroUnit& unit_of(const Action& action) const {
+    return shape_.units.at(static_cast<std::size_t>(action.unit.value_or(-1)));
+  }
+  void add(const std::string& group, const char* operation, std::int64_t sent, std::int64_t size) {
+    costs_[group][operation] += WireCost{1, Bytes{sent * size}};
+  }
+  void add(AxisSet axes, const char* operation, std::int64_t sent, std::int64_t size) {
+    add(group_name(shape_.mesh, axes), operation, sent, size);
+  }
+
+  void gather(const ZeroUnit& unit) {
+    if (pieces_ == 1) return;
+    add(kShard, "all_gather", gather_wire(pieces_, largest(unit.value_pieces(pieces_))),
+        size_of(shape_.dtype));
+  }
+  // Over tp, before data ranks reduce. Every rank leaves one term in `summands` ranks' sum.
+  void sum_terms(const ZeroUnit& unit) {
+    const int ranks = shape_.mesh.degree(Axis::kTp);
+    for (const int summands : std::set(unit.summands.begin(), unit.summands.end())) {
+      const std::int64_t numel = unit.trainable_numel(summands);
+      if (summands == 1 || numel == 0) continue;
+      add(summands == ranks ? group_name(shape_.mesh, Axis::kTp) : "tp_repeat", "all_reduce",
+          all_reduce_wire(summands, numel), wide_size_);
     }
   }
-  if (pieces > 1 && replicas > 1) {
-    const auto own = static_cast<std::size_t>(shape.mesh.coord(kShard));
-    for (const ZeroUnit& unit : shape.units) {
+  void reduce(const ZeroUnit& unit) {
+    if (pieces_ > 1) {
+      add(kShard, "reduce_scatter", gather_wire(pieces_, largest(unit.grad_pieces(pieces_))),
+          wide_size_);
+    } else if (const int ranks = shape_.mesh.degree(kData); ranks > 1) {
+      add(kData, "all_reduce", all_reduce_wire(ranks, unit.trainable_numel()), wide_size_);
+    }
+  }
+  // Over replicas of shards, once a step.
+  void sum_shards() {
+    const int replicas = shape_.mesh.degree(kReplicate);
+    if (replicas == 1) return;
+    const auto own = static_cast<std::size_t>(shape_.mesh.coord(kShard));
+    for (const ZeroUnit& unit : shape_.units) {
       if (unit.trainable_numel() == 0) continue;
-      add(kReplicate, "all_reduce", all_reduce_wire(replicas, unit.grad_pieces(pieces)[own]),
-          wide_size);
+      add(kReplicate, "all_reduce", all_reduce_wire(replicas, unit.grad_pieces(pieces_)[own]),
+          wide_size_);
     }
   }
+
+  const ZeroShape& shape_;
+  const int pieces_ = shape_.pieces();
+  const std::int64_t wide_size_ = size_of(wide(shape_.dtype));
+  WireCosts costs_;
+};
+
+}  // namespace
+
+WireCosts zero_wire(const std::vector<Action>& row, const ZeroShape& shape) {
+  return ZeroWire(shape).run(row);
+}
+
+WireCosts step_wire(const std::vector<Action>& row, const ModelSpec& model, const WorkShape& work,
+                    const ZeroShape& shape) {
+  WireCosts costs = zero_wire(row, shape);
+  add(costs, tensor_wire(row, model, work));
   return costs;
 }
 
@@ -163,9 +216,9 @@ class PeakWalk {
         return;
       case ActionKind::kForward:
       case ActionKind::kBackwardWeight:
+      case ActionKind::kBackward:
         return open(action);
       case ActionKind::kBackwardInput:
-      case ActionKind::kBackward:
       case ActionKind::kSendForward:
       case ActionKind::kRecvForward:
       case ActionKind::kSendBackward:

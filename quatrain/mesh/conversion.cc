@@ -267,6 +267,8 @@ class Converter {
   std::vector<Collective> list_;
 };
 
+}  // namespace
+
 std::string_view name(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::kAllReduce:
@@ -282,8 +284,6 @@ std::string_view name(CollectiveKind kind) {
   }
   return "?";
 }
-
-}  // namespace
 
 std::string to_string(const Collective& collective) {
   std::string text(name(collective.kind));

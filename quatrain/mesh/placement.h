@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -89,6 +90,7 @@ struct Collective {
   friend bool operator==(const Collective&, const Collective&) = default;
 };
 
+std::string_view name(CollectiveKind kind);           // "all_gather", as counters call it
 std::string to_string(const Collective& collective);  // "all_gather dim 0 on dp_shard: 512 B"
 
 // The collectives that turn `from` into `to`, in order; empty when they are equal. Axes of degree 1

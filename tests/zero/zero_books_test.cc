@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -58,6 +57,14 @@ std::string text_of(const WireCosts& costs) {
   return text;
 }
 
+WorkShape work_of(const Recipe& recipe, const GeometryJob& job) {
+  WorkShape work = work_shape(job.plan, job.mesh.rank());
+  work.seq = recipe.seq;
+  work.head_chunk_tokens = kHeadChunk;
+  work.trainable = recipe.trainable;
+  return work;
+}
+
 std::vector<Geometry> geometries() {
   std::vector<Geometry> all;
   for (const int zero : {0, 1, 2, 3}) {
@@ -94,7 +101,7 @@ TEST(ZeroBooks, BytesOnTheWireAreTheCost) {
         const CommCounts before = counts;
         (void)job.step(2);
         const WireCosts want =
-            zero_wire(job.schedule.per_rank[0],
+            step_wire(job.schedule.per_rank[0], recipe.spec, work_of(recipe, job),
                       zero_shape(recipe.spec, job.plan, recipe.trainable, job.mesh.rank()));
         const std::lock_guard lock(mutex);
         EXPECT_EQ(text_of(wire_of(counts.since(before))), text_of(want)) << job.mesh.rank();
@@ -132,10 +139,9 @@ TEST(ZeroBooks, case_086_WhatLivesForAWhileIsTheCost) {
       on_every_rank(recipe, geometry, [&](GeometryJob& job, CommCounts&, MemoryOwner& memory) {
         const ZeroShape shape =
             zero_shape(recipe.spec, job.plan, recipe.trainable, job.mesh.rank());
-        const std::int64_t rows = std::min(kHeadChunk, job.plan.microbatch_size * recipe.seq);
-        const Bytes head{rows * recipe.spec.vocab * size_of(recipe.dtype)};
-        const ZeroPeaks want = zero_peaks(job.schedule.per_rank[0], shape,
-                                          stage_units(recipe.spec, shape.units), head);
+        const ZeroPeaks want =
+            zero_peaks(job.schedule.per_rank[0], shape, stage_units(recipe.spec, shape.units),
+                       logits_bytes(recipe.spec, work_of(recipe, job)));
         const std::int64_t kept = memory.live()[MemoryCategory::kGrads];
         memory.reset_peak();
         (void)job.step(1);

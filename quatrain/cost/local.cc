@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quatrain/cost/local.h"
+
+#include <algorithm>
+
+#include "quatrain/mesh/placement.h"
+
+namespace quatrain {
+
+std::vector<LocalParameter> trained_parameters(const ModelSpec& model, const TensorSplit& split,
+                                               const std::vector<std::string>& trainable) {
+  std::vector<ParameterInfo> marked = parameters(model);
+  throw_if_any(set_trainable(marked, trainable));
+  std::vector<LocalParameter> list = local_parameters(model, split);
+  for (std::size_t i = 0; i < list.size(); ++i) list[i].info.trainable = marked[i].trainable;
+  return list;
+}
+
+LocalSizes local_sizes(const ModelSpec& model, const TensorSplit& split) {
+  const auto share = [&](std::int64_t size) {
+    return piece(size, split.degree, split.rank).size();
+  };
+  return {model.heads / split.degree, std::max<std::int64_t>(model.kv_heads / split.degree, 1),
+          share(model.ffn), share(model.vocab)};
+}
+
+bool cuts_rows(const TensorSplit& split) { return split.sequence_parallel && split.degree > 1; }
+
+Mesh tensor_mesh(const TensorSplit& split) {
+  Mesh::Degrees degrees;
+  degrees.fill(1);
+  degrees[static_cast<std::size_t>(Axis::kTp)] = split.degree;
+  return Mesh(degrees, split.rank);
+}
+
+bool gathers_again(const WorkShape& shape) {
+  return cuts_rows(shape.split) && (shape.gather_again || shape.recompute == Recompute::kSelective);
+}
+
+}  // namespace quatrain

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls and bytes on the wire, by group and operation: the shape of every prediction, and of what
+// the counting communicator counts.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "quatrain/base/units.h"
+#include "quatrain/cost/walk.h"
+#include "quatrain/schedule/action.h"
+#include "quatrain/spec/model_spec.h"
+
+namespace quatrain {
+
+struct WireCost {
+  std::int64_t calls = 0;
+  Bytes bytes{};
+  WireCost& operator+=(WireCost more);
+  friend bool operator==(WireCost, WireCost) = default;
+};
+using WireCosts = std::map<std::string, std::map<std::string, WireCost>>;  // by group and operation
+
+void add(WireCosts& to, const WireCosts& more);
+
+// What this rank sends over tp in the layers of one step that walks `row`, evaluation left out.
+// A fused backward's weight halves (B) find what the input half gathered; separate ones (W) do not,
+// whatever `shape.fused_backward`.
+WireCosts tensor_wire(const std::vector<Action>& row, const ModelSpec& model,
+                      const WorkShape& shape);
+
+}  // namespace quatrain
