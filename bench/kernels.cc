@@ -167,7 +167,9 @@ void embedding_gradient_own(State& state) {
   const at::Tensor ids = at::randint(0, 8192, {2048}, at::kLong);
   const at::Tensor dy = at::randn({2048, 384});
   at::Tensor grad = at::zeros({8192, 384});
-  for ([[maybe_unused]] auto step : state) kernels::embedding_add_grad(grad, ids, dy, kernels::whole_vocab(grad));
+  for ([[maybe_unused]] auto step : state) {
+    kernels::embedding_add_grad(grad, ids, dy, kernels::whole_vocab(grad));
+  }
 }
 void embedding_gradient_aten(State& state) {
   const at::Tensor ids = at::randint(0, 8192, {2048}, at::kLong);

@@ -252,7 +252,8 @@ NormGrads norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Ten
             (!residual_grad.defined() || (residual_grad.sizes() == x.sizes() &&
                                           residual_grad.scalar_type() == x.scalar_type())),
         "norm_backward: a gradient is not like x");
-  CHECK(!need_gain || N == 0 || (leaf > 0 && N % leaf == 0), "norm_backward: {} rows, leaves of {}", N, leaf);
+  CHECK(!need_gain || N == 0 || (leaf > 0 && N % leaf == 0), "norm_backward: {} rows, leaves of {}",
+        N, leaf);
   CHECK(!has_bias || mean_N.defined(), "norm_backward: a bias without a mean");
   const auto sums = [&] { return x.new_zeros({N == 0 ? 0 : N / leaf, D}, wide(x.scalar_type())); };
   NormGrads out{x.new_empty(x.sizes()), need_gain ? sums() : at::Tensor(),

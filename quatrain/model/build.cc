@@ -150,8 +150,8 @@ std::vector<std::unique_ptr<Layer>> build_layers(
   params.norm_bias = head.next_if(spec.norm == NormKind::kLayerNorm);
   params.weight = spec.tied ? tokens : head.next();
   head.finish();
-  layers.push_back(std::make_unique<Head>(spec, *units.back(), params, tp,
-                                          options.head_chunk_tokens));
+  layers.push_back(
+      std::make_unique<Head>(spec, *units.back(), params, tp, options.head_chunk_tokens));
   return layers;
 }
 

@@ -13,7 +13,8 @@ namespace quatrain {
 std::vector<std::unique_ptr<ParamUnit>> build_units(const ModelSpec& spec,
                                                     const BuildOptions& options,
                                                     const TensorParallel& tp);
-// Layers over those units (borrowed, as `tp` is). Throws ConfigError for families that have no blocks yet.
+// Layers over those units (borrowed, as `tp` is). Throws ConfigError for families that have no
+// blocks yet.
 std::vector<std::unique_ptr<Layer>> build_layers(
     const ModelSpec& spec, const BuildOptions& options,
     const std::vector<std::unique_ptr<ParamUnit>>& units, const TensorParallel& tp);
