@@ -151,6 +151,7 @@ void Executor::Impl::execute(const Action& action, double lr_factor) {
 void Executor::Impl::finish() {
   CHECK(updated, "step {}: the row ends without an OPTIMIZER_STEP", report.step);
   units.end_step();
+  units.tensor_listener() = nullptr;
   microbatches.clear();
   std::vector<TraceEvent> events = trace.take();
   report.exposed_comm_ms = exposed_comm_ms(events);

@@ -20,7 +20,8 @@ RankGroups make_rank_groups(Communicator& world, const Mesh& mesh) {
   groups.all = group(all);
   groups.shard = group(shard);
   groups.replicate = group(Axis::kDpReplicate);
-  groups.tensor = group(Axis::kTp);
+  groups.tensor_listener = std::make_unique<CommListener>();
+  groups.tensor = make_timed(group(Axis::kTp), *groups.tensor_listener);
   groups.control.all = control(all);
   groups.control.shard = control(shard);
   groups.control.tensor = control(Axis::kTp);

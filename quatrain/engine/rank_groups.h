@@ -5,15 +5,17 @@
 #include <memory>
 
 #include "quatrain/comm/communicator.h"
+#include "quatrain/comm/timed.h"
 #include "quatrain/mesh/mesh.h"
 
 namespace quatrain {
 
 struct RankGroups {
-  std::unique_ptr<Communicator> all;        // every data rank: dp_replicate x dp_shard
-  std::unique_ptr<Communicator> shard;      // ranks that share one copy of the parameters
-  std::unique_ptr<Communicator> replicate;  // ranks that hold the same shard
-  std::unique_ptr<Communicator> tensor;     // ranks that share each matrix
+  std::unique_ptr<Communicator> all;              // every data rank: dp_replicate x dp_shard
+  std::unique_ptr<Communicator> shard;            // ranks that share one copy of the parameters
+  std::unique_ptr<Communicator> replicate;        // ranks that hold the same shard
+  std::unique_ptr<CommListener> tensor_listener;  // hears of the next one's operations
+  std::unique_ptr<Communicator> tensor;           // ranks that share each matrix
   // The same ranks again, for control traffic.
   struct Control {
     std::unique_ptr<Communicator> all;           // counts and losses: each token is seen once here

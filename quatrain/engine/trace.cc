@@ -9,7 +9,7 @@ namespace quatrain {
 namespace {
 
 constexpr std::array kLanes = {TraceLane::kCompute, TraceLane::kWait, TraceLane::kGather,
-                               TraceLane::kReduce};
+                               TraceLane::kReduce, TraceLane::kTensor};
 
 nlohmann::ordered_json row_name(std::string_view kind, int rank, int lane, std::string_view text) {
   return {{"ph", "M"}, {"name", kind}, {"pid", rank}, {"tid", lane}, {"args", {{"name", text}}}};
@@ -27,17 +27,23 @@ std::string_view name(TraceLane lane) {
       return "gather";
     case TraceLane::kReduce:
       return "reduce";
+    case TraceLane::kTensor:
+      return "tensor";
   }
   return "?";
 }
 
-double TraceRecorder::now_us() const {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - made_)
-      .count();
-}
-
 void TraceRecorder::add(const Action& action, TraceLane lane, double begin_us) {
   events_.push_back({action, lane, begin_us, now_us()});
+}
+
+void TraceRecorder::add(const Action& action, const CommTiming& timing) {
+  const std::string what = std::string(timing.group) + " " + std::string(name(timing.operation));
+  const double end_us = us(timing.ended);
+  if (timing.blocked) {
+    events_.push_back({action, TraceLane::kWait, us(timing.wait_began), end_us, what});
+  }
+  events_.push_back({action, TraceLane::kTensor, us(timing.began), end_us, what});
 }
 
 std::vector<TraceEvent> TraceRecorder::take() { return std::exchange(events_, {}); }
@@ -57,13 +63,14 @@ std::string to_chrome_rows(std::span<const TraceEvent> events, int rank) {
     list.push_back(row_name("thread_name", rank, static_cast<int>(lane), name(lane)));
   }
   for (const TraceEvent& event : events) {
-    list.push_back({{"ph", "X"},
-                    {"name", to_string(event.action)},
-                    {"cat", name(event.lane)},
-                    {"pid", rank},
-                    {"tid", static_cast<int>(event.lane)},
-                    {"ts", event.begin_us},
-                    {"dur", event.end_us - event.begin_us}});
+    list.push_back(
+        {{"ph", "X"},
+         {"name", to_string(event.action) + (event.what.empty() ? "" : " ") + event.what},
+         {"cat", name(event.lane)},
+         {"pid", rank},
+         {"tid", static_cast<int>(event.lane)},
+         {"ts", event.begin_us},
+         {"dur", event.end_us - event.begin_us}});
   }
   return list.dump();
 }

@@ -9,29 +9,38 @@
 #include <string_view>
 #include <vector>
 
+#include "quatrain/comm/timed.h"
 #include "quatrain/schedule/action.h"
 
 namespace quatrain {
 
 // kCompute: the rank's thread at work. kWait: the same thread, blocked on the action's collective.
-// kGather, kReduce: collectives in flight, from their start to when they were found done.
-enum class TraceLane : std::uint8_t { kCompute, kWait, kGather, kReduce };
-std::string_view name(TraceLane lane);  // "compute", "wait", "gather", "reduce"
+// kGather, kReduce: ZeRO's collectives in flight, from their start to when they were found done;
+// kTensor: those that layers start.
+enum class TraceLane : std::uint8_t { kCompute, kWait, kGather, kReduce, kTensor };
+std::string_view name(TraceLane lane);  // "compute", "wait", "gather", "reduce", "tensor"
 
 struct TraceEvent {
   Action action;
   TraceLane lane;
   double begin_us;  // since the recorder was made
   double end_us;
+  std::string what = {};  // the collective of a layer: "tp all_gather"
 };
 
 class TraceRecorder {
  public:
-  double now_us() const;
+  double now_us() const { return us(std::chrono::steady_clock::now()); }
   void add(const Action& action, TraceLane lane, double begin_us);  // ends now
+  // A layer's collective, and this thread's wait for it.
+  void add(const Action& action, const CommTiming& timing);
   std::vector<TraceEvent> take();
 
  private:
+  double us(std::chrono::steady_clock::time_point time) const {
+    return std::chrono::duration<double, std::micro>(time - made_).count();
+  }
+
   std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
   std::vector<TraceEvent> events_;
 };

@@ -49,6 +49,8 @@ class ZeroUnits {
   }
   // The ranks that read each sample of a step between them, for control traffic.
   Communicator& readers() { return *groups_.control.all; }
+  // Hears of what layers send over the ranks that share each matrix.
+  CommListener& tensor_listener() { return *groups_.tensor_listener; }
   // The ranks that hold between them each parameter of a shard, for control traffic.
   Communicator& tensor_ranks() { return *groups_.control.tensor; }
   int zero_stage() const { return zero_stage_; }
