@@ -72,12 +72,8 @@ struct RankBytes {
   }
 };
 
-ZeroShape zero_shape_of(const RunConfig& config, int rank) {
-  return zero_shape(config.model, make_plan(config), config.training.trainable, rank);
-}
-
-RankBytes rank_bytes(const RunConfig& config, const std::vector<Action>& row, int rank) {
-  const ZeroShape shape = zero_shape_of(config, rank);
+RankBytes rank_bytes(const RunConfig& config, const std::vector<Action>& row, int rank,
+                     const ZeroShape& shape) {
   const WorkShape work = work_shape_of(config, rank);
   RankBytes bytes;
   bytes.state = state_bytes_of(config, rank);
@@ -87,37 +83,33 @@ RankBytes rank_bytes(const RunConfig& config, const std::vector<Action>& row, in
   return bytes;
 }
 
-// Ranks that may differ in what they keep and send: one of each shard and each share of matrices.
-std::vector<int> unlike_ranks(const RunConfig& config) {
-  const Plan plan = make_plan(config);
-  return Mesh(plan.degrees, plan.axis_order, 0).group(AxisSet(Axis::kDpShard) | Axis::kTp);
-}
-
-RankBytes fullest_rank(const RunConfig& config) {
-  const std::vector<Action> row = schedule_of(config).per_rank[0];
-  RankBytes most;
-  for (const int rank : unlike_ranks(config)) {
-    const RankBytes bytes = rank_bytes(config, row, rank);
-    if (bytes.total() > most.total()) most = bytes;
-  }
-  return most;
-}
-
-// By group and operation, the most that a rank sends in a step.
-WireCosts wire_of(const RunConfig& config) {
-  const std::vector<Action> row = schedule_of(config).per_rank[0];
-  WireCosts most;
-  for (const int rank : unlike_ranks(config)) {
-    const WireCosts sent =
-        step_wire(row, config.model, work_shape_of(config, rank), zero_shape_of(config, rank));
-    for (const auto& [group, operations] : sent) {
-      for (const auto& [operation, cost] : operations) {
-        WireCost& entry = most[group][operation];
-        if (cost.bytes >= entry.bytes) entry = cost;
-      }
+void keep_most(WireCosts& most, const WireCosts& sent) {
+  for (const auto& [group, operations] : sent) {
+    for (const auto& [operation, cost] : operations) {
+      WireCost& entry = most[group][operation];
+      if (cost.bytes >= entry.bytes) entry = cost;
     }
   }
-  return most;
+}
+
+struct Prediction {
+  RankBytes fullest;  // of the rank that holds most
+  WireCosts wire;     // by group and operation, the most that a rank sends in a step
+};
+
+// Over the ranks that may differ: one of each shard and each share of the matrices.
+Prediction predict(const RunConfig& config) {
+  const Plan plan = make_plan(config);
+  const std::vector<Action> row = schedule_of(config).per_rank[0];
+  Prediction result;
+  const Mesh mesh(plan.degrees, plan.axis_order, 0);
+  for (const int rank : mesh.group(AxisSet(Axis::kDpShard) | Axis::kTp)) {
+    const ZeroShape shape = zero_shape(config.model, plan, config.training.trainable, rank);
+    const RankBytes bytes = rank_bytes(config, row, rank, shape);
+    if (bytes.total() > result.fullest.total()) result.fullest = bytes;
+    keep_most(result.wire, step_wire(row, config.model, work_shape_of(config, rank), shape));
+  }
+  return result;
 }
 
 std::string wire_text(const WireCosts& wire) {
@@ -131,17 +123,10 @@ std::string wire_text(const WireCosts& wire) {
   return text;
 }
 
-}  // namespace
-
-StateBytes state_bytes_of(const RunConfig& config, int rank) {
-  return state_bytes(config.model, make_plan(config), config.optimizer.name,
-                     config.optimizer.momentum, config.training.trainable, rank);
-}
-
-void print_layout(const RunConfig& config, Console& console) {
+void print(const RunConfig& config, const Prediction& predicted, Console& console) {
   const Plan plan = make_plan(config);
   const Mesh mesh(plan.degrees, plan.axis_order, 0);
-  const RankBytes rank = fullest_rank(config);
+  const RankBytes& rank = predicted.fullest;
   const auto human = [](Bytes b) { return human_bytes(b.value); };
   console.line(fmt::format("model     {}  {} parameters", config.model.name,
                            with_commas(num_parameters(config.model))));
@@ -153,18 +138,30 @@ void print_layout(const RunConfig& config, Console& console) {
       fmt::format("a rank    params {}, grads {}, optimizer {}, activations {}, buffers {}",
                   human(rank.state.params), human(rank.grads()), human(rank.state.optimizer),
                   human(rank.activations), human(rank.peaks.buffers)));
-  if (const std::string wire = wire_text(wire_of(config)); !wire.empty()) {
+  if (const std::string wire = wire_text(predicted.wire); !wire.empty()) {
     console.line("a rank    sends " + wire + " a step");
   }
+}
+
+}  // namespace
+
+StateBytes state_bytes_of(const RunConfig& config, int rank) {
+  return state_bytes(config.model, make_plan(config), config.optimizer.name,
+                     config.optimizer.momentum, config.training.trainable, rank);
+}
+
+void print_layout(const RunConfig& config, Console& console) {
+  print(config, predict(config), console);
 }
 
 int dry_run(const RunConfig& config, Console& console) {
   check_data(config);
   const Plan plan = make_plan(config);
-  const RankBytes rank = fullest_rank(config);
+  const Prediction predicted = predict(config);
+  const RankBytes& rank = predicted.fullest;
   const Flops flops = model_flops(config.model, config.training.global_batch,
                                   config.training.seq_len, config.training.trainable);
-  print_layout(config, console);
+  print(config, predicted, console);
   console.line(fmt::format("a step    {:.3g} FLOPs of matrix products", flops.value));
 
   nlohmann::ordered_json document;
@@ -177,7 +174,7 @@ int dry_run(const RunConfig& config, Console& console) {
                                 {"activations", rank.activations.value},
                                 {"buffers", rank.peaks.buffers.value}};
   auto& sent = document["comm_bytes_per_step"] = nlohmann::ordered_json::object();
-  for (const auto& [group, operations] : wire_of(config)) {
+  for (const auto& [group, operations] : predicted.wire) {
     for (const auto& [operation, cost] : operations) sent[group][operation] = cost.bytes.value;
   }
   document["flops_per_step"] = flops.value;

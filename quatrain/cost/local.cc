@@ -9,10 +9,8 @@ namespace quatrain {
 
 std::vector<LocalParameter> trained_parameters(const ModelSpec& model, const TensorSplit& split,
                                                const std::vector<std::string>& trainable) {
-  std::vector<ParameterInfo> marked = parameters(model);
-  throw_if_any(set_trainable(marked, trainable));
   std::vector<LocalParameter> list = local_parameters(model, split);
-  for (std::size_t i = 0; i < list.size(); ++i) list[i].info.trainable = marked[i].trainable;
+  throw_if_any(set_trainable(list, trainable));
   return list;
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quatrain/cost/wire.h"
 
-#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "quatrain/cost/local.h"
 #include "quatrain/mesh/group_name.h"
@@ -21,26 +23,31 @@ class RowWire {
   }
 
   WireCosts run(const std::vector<Action>& row) && {
-    for (const Action& action : row) step(action);
+    std::map<std::pair<ActionKind, int>, std::int64_t> times;  // a layer sends the same each time
+    for (const Action& action : row) ++times[{action.kind, action.unit.value_or(kAllLayers)}];
+    for (const auto& [what, count] : times) add_action(what.first, what.second, count);
     return std::move(costs_);
   }
 
  private:
-  void step(const Action& action) {
-    if (action.kind > ActionKind::kBackward) return;
-    if (action.kind != ActionKind::kBackward) return add_pass(action, action.kind, deferred_);
-    add_pass(action, ActionKind::kBackwardInput, fused_);
-    add_pass(action, ActionKind::kBackwardWeight, fused_);
+  static constexpr int kAllLayers = -1;
+
+  void add_action(ActionKind kind, int layer, std::int64_t times) {
+    if (kind > ActionKind::kBackward) return;
+    if (kind != ActionKind::kBackward) return add_pass(kind, deferred_, layer, times);
+    add_pass(ActionKind::kBackwardInput, fused_, layer, times);
+    add_pass(ActionKind::kBackwardWeight, fused_, layer, times);
   }
-  // Of one layer, or of all.
-  void add_pass(const Action& action, ActionKind pass, const std::vector<UnitCost>& units) {
-    if (action.unit) return add_unit(units.at(static_cast<std::size_t>(*action.unit)), pass);
-    for (const UnitCost& unit : units) add_unit(unit, pass);
+  void add_pass(ActionKind pass, const std::vector<UnitCost>& units, int layer,
+                std::int64_t times) {
+    if (layer != kAllLayers)
+      return add_unit(pass, units.at(static_cast<std::size_t>(layer)), times);
+    for (const UnitCost& unit : units) add_unit(pass, unit, times);
   }
-  void add_unit(const UnitCost& unit, ActionKind pass) {
+  void add_unit(ActionKind pass, const UnitCost& unit, std::int64_t times) {
     for (const OpWire& sent : unit.wire(pass)) {
       costs_[group_name(mesh_, sent.axes)][std::string(name(sent.operation))] +=
-          WireCost{sent.calls, sent.bytes};
+          WireCost{times * sent.calls, times * sent.bytes};
     }
   }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -110,48 +111,49 @@ class ZeroWire {
   explicit ZeroWire(const ZeroShape& shape) : shape_(shape) {}
 
   WireCosts run(const std::vector<Action>& row) && {
-    for (const Action& action : row) {
-      if (action.kind == ActionKind::kUnshard) gather(unit_of(action));
-      if (action.kind != ActionKind::kReduceGrad) continue;
-      sum_terms(unit_of(action));
-      reduce(unit_of(action));
+    std::map<std::pair<ActionKind, int>, std::int64_t> times;  // a unit sends the same each time
+    for (const Action& action : row) ++times[{action.kind, action.unit.value_or(-1)}];
+    for (const auto& [what, count] : times) {
+      const auto& [kind, unit] = what;
+      if (kind == ActionKind::kUnshard) gather(unit_of(unit), count);
+      if (kind != ActionKind::kReduceGrad) continue;
+      sum_terms(unit_of(unit), count);
+      reduce(unit_of(unit), count);
     }
     if (pieces_ > 1) sum_shards();
     return std::move(costs_);
   }
 
  private:
-  const ZeroUnit& unit_of(const Action& action) const {
-    return shape_.units.at(static_cast<std::size_t>(action.unit.value_or(-1)));
+  const ZeroUnit& unit_of(int index) const {
+    return shape_.units.at(static_cast<std::size_t>(index));
   }
-  void add(const std::string& group, const char* operation, std::int64_t sent, std::int64_t size) {
-    costs_[group][operation] += WireCost{1, Bytes{sent * size}};
-  }
-  void add(AxisSet axes, const char* operation, std::int64_t sent, std::int64_t size) {
-    add(group_name(shape_.mesh, axes), operation, sent, size);
+  void add(const std::string& group, const char* operation, std::int64_t times, Bytes sent) {
+    costs_[group][operation] += WireCost{times, times * sent};
   }
 
-  void gather(const ZeroUnit& unit) {
+  void gather(const ZeroUnit& unit, std::int64_t times) {
     if (pieces_ == 1) return;
-    add(kShard, "all_gather", gather_wire(pieces_, largest(unit.value_pieces(pieces_))),
-        size_of(shape_.dtype));
+    const std::int64_t sent = gather_wire(pieces_, largest(unit.value_pieces(pieces_)));
+    add(group_name(shape_.mesh, kShard), "all_gather", times, {sent * size_of(shape_.dtype)});
   }
   // Over tp, before data ranks reduce. Every rank leaves one term in `summands` ranks' sum.
-  void sum_terms(const ZeroUnit& unit) {
+  void sum_terms(const ZeroUnit& unit, std::int64_t times) {
     const int ranks = shape_.mesh.degree(Axis::kTp);
     for (const int summands : std::set(unit.summands.begin(), unit.summands.end())) {
       const std::int64_t numel = unit.trainable_numel(summands);
       if (summands == 1 || numel == 0) continue;
-      add(summands == ranks ? group_name(shape_.mesh, Axis::kTp) : "tp_repeat", "all_reduce",
-          all_reduce_wire(summands, numel), wide_size_);
+      add(summands == ranks ? group_name(shape_.mesh, Axis::kTp) : "tp_repeat", "all_reduce", times,
+          {all_reduce_wire(summands, numel) * wide_size_});
     }
   }
-  void reduce(const ZeroUnit& unit) {
+  void reduce(const ZeroUnit& unit, std::int64_t times) {
     if (pieces_ > 1) {
-      add(kShard, "reduce_scatter", gather_wire(pieces_, largest(unit.grad_pieces(pieces_))),
-          wide_size_);
+      const std::int64_t sent = gather_wire(pieces_, largest(unit.grad_pieces(pieces_)));
+      add(group_name(shape_.mesh, kShard), "reduce_scatter", times, {sent * wide_size_});
     } else if (const int ranks = shape_.mesh.degree(kData); ranks > 1) {
-      add(kData, "all_reduce", all_reduce_wire(ranks, unit.trainable_numel()), wide_size_);
+      add(group_name(shape_.mesh, kData), "all_reduce", times,
+          {all_reduce_wire(ranks, unit.trainable_numel()) * wide_size_});
     }
   }
   // Over replicas of shards, once a step.
@@ -161,8 +163,8 @@ class ZeroWire {
     const auto own = static_cast<std::size_t>(shape_.mesh.coord(kShard));
     for (const ZeroUnit& unit : shape_.units) {
       if (unit.trainable_numel() == 0) continue;
-      add(kReplicate, "all_reduce", all_reduce_wire(replicas, unit.grad_pieces(pieces_)[own]),
-          wide_size_);
+      add(group_name(shape_.mesh, kReplicate), "all_reduce", 1,
+          {all_reduce_wire(replicas, unit.grad_pieces(pieces_)[own]) * wide_size_});
     }
   }
 
