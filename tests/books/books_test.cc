@@ -3,7 +3,6 @@
 // bytes that stashes hold, row by row, after the forward and after the input half.
 #include <gtest/gtest.h>
 
-#include <map>
 #include <string>
 
 #include "quatrain/cost/walk.h"
@@ -13,11 +12,11 @@
 #include "quatrain/engine/rank_thread.h"
 #include "quatrain/kernels/matmul.h"
 #include "quatrain/kernels/memory.h"
+#include "tests/books/stash_rows.h"
 
 namespace quatrain {
 namespace {
 
-using Rows = std::map<std::string, std::int64_t>;
 const std::vector<std::vector<std::string>> kTrainable = {
     {},
     {"*layers.1.*", "*.h.1.*", "*norm*"},
@@ -105,36 +104,6 @@ TEST_F(BooksTest, case_145_AccumulationDoesNotChangeTheFlops) {
     const double counted = static_cast<double>(job.step().flops.total());
     EXPECT_EQ(counted, model_flops(tiny_llama(), 4, 9).value);
   }
-}
-
-Rows rows_of(const Stash& stash) {
-  Rows rows;
-  for (const Saved& saved : stash.saved()) {
-    rows[std::string(saved.what)] = static_cast<std::int64_t>(saved.tensor.storage().nbytes());
-  }
-  for (const Stash& child : stash.children()) {
-    for (const auto& [what, bytes] : rows_of(child)) rows[what] = bytes;
-  }
-  return rows;
-}
-
-Rows rows_after_forward(const UnitCost& unit) {
-  Rows rows;
-  for (const OpCost& op : unit.ops) {
-    for (const StashCost& row : op.stash) rows[row.what] = row.bytes.value;
-  }
-  return rows;
-}
-
-Rows rows_after_input_half(const UnitCost& unit) {
-  Rows rows;
-  for (const OpCost& op : unit.ops) {
-    for (const StashCost& row : op.stash) {
-      if (row.until_weight) rows[row.what] = row.bytes.value;
-    }
-    for (const LateStashCost& row : op.late) rows[row.what] = row.bytes.value;
-  }
-  return rows;
 }
 
 TEST_F(BooksTest, StashesHoldWhatTheWalkSays) {

@@ -1,69 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The books of data parallelism: bytes and calls on the wire, bytes that a rank keeps, and what it
 // holds for a while, counted on every rank while steps run, equal cost/ exactly.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <map>
 #include <mutex>
 
-#include "quatrain/comm/counting.h"
-#include "quatrain/comm/thread/thread.h"
 #include "quatrain/cost/walk.h"
-#include "quatrain/engine/rank_thread.h"
-#include "quatrain/kernels/memory.h"
-#include "tests/zero/geometry_run.h"
+#include "tests/zero/counted_run.h"
 
 namespace quatrain {
 namespace {
-
-// Calls check(job, counts, memory) on every rank; `memory` counts that rank alone.
-using Check = std::function<void(GeometryJob&, CommCounts&, MemoryOwner&)>;
-void on_every_rank(const Recipe& recipe, const Geometry& geometry, const Check& check) {
-  install_counting_allocator();
-  SCOPED_TRACE(fmt::format("{} {} {}", recipe.spec.name, name(recipe.dtype), geometry.name()));
-  run_thread_ranks(geometry.ranks(), {}, [&](std::unique_ptr<Communicator> world) {
-    MemoryOwner memory;
-    const RankThread prologue({.threads = 1, .memory = &memory});
-    CommCounts counts;
-    const auto counted = make_counting(std::move(world), counts);
-    GeometryJob job(recipe, geometry, *counted);
-    check(job, counts, memory);
-  });
-}
-
-WireCosts wire_of(const CommCounts& counts) {
-  WireCosts costs;
-  for (const auto& [group, operations] : counts.groups()) {
-    if (group == "control" || group == "world") continue;
-    for (int o = 0; o < kNumOperations; ++o) {
-      const CommCount count = operations[static_cast<std::size_t>(o)];
-      if (count.calls == 0) continue;
-      costs[group][std::string(name(static_cast<Operation>(o)))] = {count.calls, count.bytes};
-    }
-  }
-  return costs;
-}
-
-std::string text_of(const WireCosts& costs) {
-  std::string text;
-  for (const auto& [group, operations] : costs) {
-    for (const auto& [operation, cost] : operations) {
-      text +=
-          fmt::format("{} {}: {} calls, {} B\n", group, operation, cost.calls, cost.bytes.value);
-    }
-  }
-  return text;
-}
-
-WorkShape work_of(const Recipe& recipe, const GeometryJob& job) {
-  WorkShape work = work_shape(job.plan, job.mesh.rank());
-  work.seq = recipe.seq;
-  work.head_chunk_tokens = kHeadChunk;
-  work.trainable = recipe.trainable;
-  return work;
-}
 
 std::vector<Geometry> geometries() {
   std::vector<Geometry> all;
@@ -104,7 +51,8 @@ TEST(ZeroBooks, BytesOnTheWireAreTheCost) {
             step_wire(job.schedule.per_rank[0], recipe.spec, work_of(recipe, job),
                       zero_shape(recipe.spec, job.plan, recipe.trainable, job.mesh.rank()));
         const std::lock_guard lock(mutex);
-        EXPECT_EQ(text_of(wire_of(counts.since(before))), text_of(want)) << job.mesh.rank();
+        EXPECT_EQ(text_of(wire_of(counts.since(before))), text_of(want))
+            << geometry.name() << " rank " << job.mesh.rank();
       });
     }
   }
@@ -121,11 +69,14 @@ TEST(ZeroBooks, case_085_case_101_StateIsTheCost) {
           if (step > 0) (void)job.step(step);
           const MemoryUse live = memory.live();
           const std::lock_guard lock(mutex);
-          EXPECT_EQ(live[MemoryCategory::kParams], want.params.value) << "step " << step;
-          EXPECT_EQ(live[MemoryCategory::kGrads], want.grads.value) << "step " << step;
-          EXPECT_EQ(live[MemoryCategory::kOptimizer], want.optimizer.value) << "step " << step;
-          EXPECT_EQ(live[MemoryCategory::kActivations], 0) << "step " << step;
-          EXPECT_EQ(live[MemoryCategory::kBuffers], 0) << "step " << step;
+          EXPECT_EQ(live[MemoryCategory::kParams], want.params.value)
+              << geometry.name() << " step " << step;
+          EXPECT_EQ(live[MemoryCategory::kGrads], want.grads.value)
+              << geometry.name() << " step " << step;
+          EXPECT_EQ(live[MemoryCategory::kOptimizer], want.optimizer.value)
+              << geometry.name() << " step " << step;
+          EXPECT_EQ(live[MemoryCategory::kActivations], 0) << geometry.name() << " step " << step;
+          EXPECT_EQ(live[MemoryCategory::kBuffers], 0) << geometry.name() << " step " << step;
         }
       });
     }
@@ -147,8 +98,9 @@ TEST(ZeroBooks, case_086_WhatLivesForAWhileIsTheCost) {
         (void)job.step(1);
         const MemoryUse highest = memory.highest();
         const std::lock_guard lock(mutex);
-        EXPECT_EQ(highest[MemoryCategory::kGrads] - kept, want.whole_grads.value);
-        EXPECT_EQ(highest[MemoryCategory::kBuffers], want.buffers.value);
+        EXPECT_EQ(highest[MemoryCategory::kGrads] - kept, want.whole_grads.value)
+            << geometry.name();
+        EXPECT_EQ(highest[MemoryCategory::kBuffers], want.buffers.value) << geometry.name();
       });
     }
   }

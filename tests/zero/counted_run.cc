@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/zero/counted_run.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "quatrain/comm/thread/thread.h"
+#include "quatrain/engine/rank_thread.h"
+
+namespace quatrain {
+
+void on_every_rank(const Recipe& recipe, const Geometry& geometry, const Check& check) {
+  install_counting_allocator();
+  run_thread_ranks(geometry.ranks(), {}, [&](std::unique_ptr<Communicator> world) {
+    MemoryOwner memory;
+    const RankThread prologue({.threads = 1, .memory = &memory});
+    CommCounts counts;
+    const auto counted = make_counting(std::move(world), counts);
+    GeometryJob job(recipe, geometry, *counted);
+    check(job, counts, memory);
+  });
+}
+
+WireCosts wire_of(const CommCounts& counts) {
+  WireCosts costs;
+  for (const auto& [group, operations] : counts.groups()) {
+    if (group == "control" || group == "world") continue;
+    for (int o = 0; o < kNumOperations; ++o) {
+      const CommCount count = operations[static_cast<std::size_t>(o)];
+      if (count.calls == 0) continue;
+      costs[group][std::string(name(static_cast<Operation>(o)))] = {count.calls, count.bytes};
+    }
+  }
+  return costs;
+}
+
+std::string text_of(const WireCosts& costs) {
+  std::string text;
+  for (const auto& [group, operations] : costs) {
+    for (const auto& [operation, cost] : operations) {
+      text +=
+          fmt::format("{} {}: {} calls, {} B\n", group, operation, cost.calls, cost.bytes.value);
+    }
+  }
+  return text;
+}
+
+WorkShape work_of(const Recipe& recipe, const RankJob& job) {
+  WorkShape work = work_shape(job.plan, job.mesh.rank());
+  work.seq = recipe.seq;
+  work.head_chunk_tokens = kHeadChunk;
+  work.trainable = recipe.trainable;
+  return work;
+}
+
+}  // namespace quatrain
