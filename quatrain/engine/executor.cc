@@ -111,6 +111,7 @@ void Executor::Impl::update(double lr_factor) {
   units.finish_grads();
   loss = reduce(units.readers(), loss, ReduceOp::kSum);
   report.max_logit = reduce(*control, report.max_logit, ReduceOp::kMax);
+  if (options.on_gradients) options.on_gradients();
   report.grad_norm = global_grad_norm(units.shards(), units.holders());
   report.skipped = report.trained_tokens == 0 || !std::isfinite(report.grad_norm);
   if (report.trained_tokens > 0) loss /= static_cast<double>(report.trained_tokens);

@@ -3,6 +3,7 @@
 // here. Owns the stash of every (stage, micro-batch), so peak memory is a property of the schedule.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -36,6 +37,8 @@ struct ExecutorOptions {
   double z_loss = 0.0;
   std::uint64_t seed = 0;
   bool trace = false;
+  // Called when the shards hold the step's whole gradients, before their norm and the update.
+  std::function<void()> on_gradients = nullptr;
 };
 
 class Executor {

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a wrong tensor looks like: a factor, a sum that is missing, shards that are wrong or in the
+// wrong place, and along which axes of the mesh. Knows no axis: it sees the mesh's degrees and the
+// boxes that the ranks hold.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "quatrain/mesh/mesh.h"
+#include "quatrain/verify/pieces.h"
+
+namespace quatrain {
+
+struct Diagnosis {
+  // Axes, or sets of axes that act as one, that the error is aligned with; several where equal
+  // degrees leave it open, none where the pattern is no axis's.
+  std::vector<AxisSet> axes = {};
+  std::string hint = {};  // "1/tp of the gradient: a sum over tp is missing", "no pattern"
+  std::optional<double> factor = {};  // got = factor x want, all over
+  bool found() const { return !axes.empty() || factor; }
+};
+
+// Why `got`, of all ranks of `mesh`, is not `want` (whole). `noun` stands for it in the hint
+// ("gradient"). What agrees to `tolerance`, relative to the largest element, counts as equal.
+Diagnosis diagnose(const Scattered& got, const at::Tensor& want, const Mesh& mesh, double tolerance,
+                   const std::string& noun);
+
+// The factor that got is of want all over, to a thousandth of their distance, if there is one.
+std::optional<double> common_factor(const at::Tensor& got, const at::Tensor& want);
+
+}  // namespace quatrain

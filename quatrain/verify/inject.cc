@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of faults: a row each, and the text that chooses one.
+#include "quatrain/verify/inject.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <utility>
+
+#include "quatrain/base/error.h"
+#include "quatrain/base/text.h"
+#include "quatrain/spec/parameters.h"
+#include "quatrain/verify/planted_fault.h"
+
+namespace quatrain {
+namespace {
+
+enum class Subject : std::uint8_t { kNone, kParameter, kUnit, kGroup, kAxis };
+
+struct Row {
+  FaultKind kind;
+  Subject subject;  // what stands before the colon
+  bool number;      // and whether a number stands behind it
+  std::unique_ptr<RankHooks> (*make)(const FaultArguments&);
+};
+
+template <class Hooks>
+std::unique_ptr<RankHooks> make(const FaultArguments& arguments) {
+  return std::make_unique<Hooks>(arguments);
+}
+
+const std::vector<Row>& table() {
+  static const std::vector<Row> rows = {
+      {{"scale", "NAME:FACTOR", "the parameter's gradient is multiplied"},
+       Subject::kParameter,
+       true,
+       make<ScaledGradient>},
+      {{"drop_reduce", "NAME", "its gradient is not summed over ranks"},
+       Subject::kParameter,
+       false,
+       make<DroppedSum>},
+      {{"double_reduce", "NAME", "its gradient is summed twice over ranks"},
+       Subject::kParameter,
+       false,
+       make<DoubledSum>},
+      {{"swap_shards", "NAME", "two ranks hold each other's part of its gradient"},
+       Subject::kParameter,
+       false,
+       make<SwappedShards>},
+      {{"repeat", "NAME:N", "it counts N times in the forward: a bias added on every rank"},
+       Subject::kParameter,
+       true,
+       make<RepeatedValue>},
+      {{"stale_gather", "UNIT", "from step 2 on a ZeRO unit is not gathered again"},
+       Subject::kUnit,
+       false,
+       make<StaleGather>},
+      {{"missing_gather", "GROUP:N", "each step's Nth all_gather of the group brings nothing"},
+       Subject::kGroup,
+       true,
+       make<MissingGather>},
+      {{"norm_not_summed", "", "each rank takes the norm of its own shard"},
+       Subject::kNone,
+       false,
+       make<OwnNorm>},
+      {{"loss_divisor", "rank", "each rank divides by its own tokens"},
+       Subject::kNone,
+       false,
+       make<OwnDivisor>},
+      {{"shift_positions", "AXIS", "rank 1 of the axis is one position ahead"},
+       Subject::kAxis,
+       false,
+       make<ShiftedPositions>},
+      {{"dropout_seed", "AXIS", "dropout depends on the rank along the axis"},
+       Subject::kAxis,
+       false,
+       make<SeedByRank>},
+  };
+  return rows;
+}
+
+[[noreturn]] void refuse(std::string_view text, const std::string& why) {
+  std::vector<std::string> forms;
+  for (const Row& row : table()) {
+    forms.push_back(std::string(row.kind.name) + (row.kind.argument.empty() ? "" : "=") +
+                    std::string(row.kind.argument));
+  }
+  throw ConfigError(fmt::format("--inject {}: {}; there are: {}", text, why, join(forms, ", ")));
+}
+
+std::vector<std::string> parameter_names(const ModelSpec& spec) {
+  std::vector<std::string> names;
+  for (const ParameterInfo& info : parameters(spec)) names.push_back(info.name);
+  return names;
+}
+
+// Names that a subject may have; empty: any.
+std::vector<std::string> names_of(Subject subject, const ModelSpec& spec) {
+  std::vector<std::string> names;
+  if (subject == Subject::kParameter) return parameter_names(spec);
+  if (subject == Subject::kAxis) {
+    const Mesh mesh;
+    for (const Axis axis : mesh.order()) names.emplace_back(name(axis));
+  }
+  return names;
+}
+
+double number_of(std::string_view text, std::string_view value) {
+  double number = 0.0;
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, number);
+  if (error != std::errc() || stop != end) refuse(text, fmt::format("\"{}\" is no number", value));
+  return number;
+}
+
+FaultArguments arguments_of(std::string_view text, std::string_view value, const Row& row,
+                            const ModelSpec& spec) {
+  FaultArguments arguments;
+  if (row.subject == Subject::kNone) {
+    if (value != row.kind.argument) refuse(text, fmt::format("\"{}\" says nothing", value));
+    return arguments;
+  }
+  if (value.empty()) refuse(text, fmt::format("{} needs {}", row.kind.name, row.kind.argument));
+  if (row.number) {
+    const std::size_t colon = value.rfind(':');
+    if (colon == std::string_view::npos) refuse(text, fmt::format("give {}", row.kind.argument));
+    arguments.number = number_of(text, value.substr(colon + 1));
+    value = value.substr(0, colon);
+  }
+  arguments.name = value;
+  const std::vector<std::string> names = names_of(row.subject, spec);
+  if (!names.empty() && std::find(names.begin(), names.end(), value) == names.end()) {
+    refuse(text, fmt::format("there is no \"{}\"; did you mean {}?", value,
+                             join(nearest(value, names, 2), " or ")));
+  }
+  return arguments;
+}
+
+}  // namespace
+
+std::vector<FaultKind> fault_kinds() {
+  std::vector<FaultKind> kinds;
+  for (const Row& row : table()) kinds.push_back(row.kind);
+  return kinds;
+}
+
+std::function<std::unique_ptr<RankHooks>(const Mesh&)> parse_injection(std::string_view text,
+                                                                   const ModelSpec& spec) {
+  const std::size_t equals = std::min(text.find('='), text.size());
+  const auto row = std::find_if(table().begin(), table().end(), [&](const Row& r) {
+    return r.kind.name == text.substr(0, equals);
+  });
+  if (row == table().end()) refuse(text, "no such fault");
+  const std::string_view value = text.substr(std::min(equals + 1, text.size()));
+  return [make = row->make, arguments = arguments_of(text, value, *row, spec)](const Mesh& mesh) {
+    FaultArguments own = arguments;
+    own.mesh = mesh;
+    return make(own);
+  };
+}
+
+}  // namespace quatrain

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference's tensors are kept, the subject's are compared as they come.
+#include "quatrain/verify/verify.h"
+
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "quatrain/base/text.h"
+#include "quatrain/spec/parameters.h"
+#include "quatrain/verify/diagnose.h"
+
+namespace quatrain {
+namespace {
+
+using Key = std::pair<Observed, std::string>;
+using Errors = std::map<Key, double>;  // of one step
+
+double unit_of_rounding(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFloat64:
+      return 0x1p-53;
+    case Dtype::kFloat32:
+      return 0x1p-24;
+    case Dtype::kBFloat16:
+      return 0x1p-8;
+  }
+  return 0.0;
+}
+
+// What one step left, whole.
+struct StepValues {
+  int step = 0;
+  double loss = 0.0, norm = 0.0;
+  NamedTensors grads, weights;
+};
+
+StepValues values_of(const StepView& view) {
+  return {view.step, view.report.loss, view.report.grad_norm, assemble(view.grads),
+          assemble(view.weights)};
+}
+
+std::vector<StepValues> all_values(const Side& side, int steps) {
+  std::vector<StepValues> all;
+  run_steps(side, steps, [&](const StepView& view) {
+    all.push_back(values_of(view));
+    return true;
+  });
+  return all;
+}
+
+Errors errors_of(const StepValues& got, const StepValues& want) {
+  Errors errors;
+  for (const auto& [name, max_rel] : compare(got.weights, want.weights)) {
+    errors[{Observed::kWeight, name}] = max_rel;
+  }
+  if (want.step == 0) return errors;
+  for (const auto& [name, max_rel] : compare(got.grads, want.grads)) {
+    errors[{Observed::kGradient, name}] = max_rel;
+  }
+  errors[{Observed::kLoss, "loss"}] = relative_error(got.loss, want.loss);
+  errors[{Observed::kGradNorm, "grad_norm"}] = relative_error(got.norm, want.norm);
+  return errors;
+}
+
+// How far each step's tensors may be from the reference's.
+class Tolerances {
+ public:
+  Tolerances(const Question& question, const std::vector<StepValues>& reference)
+      : least_(kFloat64Tolerance) {
+    const Dtype dtype = question.reference.job.plan.dtype;
+    if (dtype == Dtype::kFloat64 || !question.exact) return;
+    least_ = kRoundings * 4.0 * unit_of_rounding(dtype);
+    const std::vector<StepValues> exact = all_values(*question.exact, question.steps);
+    for (std::size_t s = 0; s < reference.size(); ++s) {
+      distances_.push_back(errors_of(reference[s], exact[s]));
+    }
+  }
+  double of(int step, const Key& key) const {
+    if (distances_.empty()) return least_;
+    const Errors& errors = distances_.at(static_cast<std::size_t>(step));
+    const auto found = errors.find(key);
+    return found == errors.end() ? least_ : std::max(least_, kRoundings * found->second);
+  }
+
+ private:
+  double least_;
+  std::vector<Errors> distances_;  // by step
+};
+
+class Comparison {
+ public:
+  explicit Comparison(const Question& question)
+      : question_(question),
+        reference_(all_values(question.reference, question.steps)),
+        tolerances_(question, reference_) {
+    for (const ParameterInfo& info : parameters(question.subject.job.spec)) {
+      forward_.push_back(info.name);
+    }
+  }
+
+  void run();
+  VerifyReport report();
+
+ private:
+  std::vector<VerifyRow> rows_of(const StepValues& got) const;
+  std::optional<VerifyRow> first_of(const std::vector<VerifyRow>& rows) const;
+  void note(const std::vector<VerifyRow>& rows);
+  Diagnosis look_at(const VerifyRow& row, const StepView& view, const StepValues& got) const;
+  std::string remarks(const std::vector<VerifyRow>& rows, const Diagnosis& diagnosis,
+                      const StepValues& got) const;
+  void ask_other_geometries();
+  bool differs(const Side& side, const VerifyRow& row) const;
+  const StepValues& want(int step) const { return reference_.at(static_cast<std::size_t>(step)); }
+
+  const Question& question_;
+  std::vector<StepValues> reference_;  // by step
+  Tolerances tolerances_;
+  std::vector<std::string> forward_;  // names in the order of the forward pass
+  std::map<Key, VerifyRow> worst_;
+  std::optional<FirstDifference> first_;
+  bool explained_ = false;  // by a pattern
+};
+
+// In units of what is allowed.
+double severity(const VerifyRow& row) {
+  return std::isfinite(row.tolerance) ? row.max_rel / row.tolerance : 0.0;
+}
+
+std::vector<VerifyRow> Comparison::rows_of(const StepValues& got) const {
+  std::vector<VerifyRow> rows;
+  for (const auto& [key, max_rel] : errors_of(got, want(got.step))) {
+    rows.push_back({key.first, key.second, got.step, max_rel, tolerances_.of(got.step, key)});
+  }
+  return rows;
+}
+
+std::optional<VerifyRow> Comparison::first_of(const std::vector<VerifyRow>& rows) const {
+  const auto place = [&](const VerifyRow& row) {
+    const auto name = std::find(forward_.begin(), forward_.end(), row.tensor);
+    return std::pair(row.kind, name - forward_.begin());
+  };
+  std::optional<VerifyRow> first;
+  for (const VerifyRow& row : rows) {
+    if (row.differs() && (!first || place(row) < place(*first))) first = row;
+  }
+  return first;
+}
+
+void Comparison::note(const std::vector<VerifyRow>& rows) {
+  for (const VerifyRow& row : rows) {
+    const auto [found, is_new] = worst_.try_emplace({row.kind, row.tensor}, row);
+    if (!is_new && severity(row) > severity(found->second)) found->second = row;
+  }
+}
+
+Scattered of_one_number(double value) {
+  at::Tensor x = at::full({1}, value, at::kDouble);
+  return {{1}, {{0, {{0}, {1}}, std::move(x)}}};
+}
+
+Diagnosis Comparison::look_at(const VerifyRow& row, const StepView& view,
+                              const StepValues& got) const {
+  const Mesh mesh = question_.subject.mesh();
+  const std::string noun(name(row.kind));
+  const auto number = [&](double have, double right) {
+    Diagnosis found =
+        diagnose(of_one_number(have), at::full({1}, right, at::kDouble), mesh, row.tolerance, noun);
+    if (found.axes.empty()) found.factor.reset();  // of one number every error is a factor
+    return found;
+  };
+  if (row.kind == Observed::kLoss) return number(got.loss, want(row.step).loss);
+  if (row.kind == Observed::kGradNorm) return number(got.norm, want(row.step).norm);
+  const bool gradient = row.kind == Observed::kGradient;
+  const ScatteredTensors& tensors = gradient ? view.grads : view.weights;
+  const NamedTensors& right = gradient ? want(row.step).grads : want(row.step).weights;
+  const auto have = tensors.find(row.tensor);
+  const auto should = right.find(row.tensor);
+  if (have == tensors.end() || should == right.end()) return {{}, "only one side has it", {}};
+  return diagnose(have->second, should->second, mesh, row.tolerance, noun);
+}
+
+// What the other rows of the step add to the first one's pattern.
+std::string Comparison::remarks(const std::vector<VerifyRow>& rows, const Diagnosis& diagnosis,
+                                const StepValues& got) const {
+  std::string text;
+  const bool every = diagnosis.factor && got.grads.size() > 1 &&
+                     std::all_of(got.grads.begin(), got.grads.end(), [&](const auto& grad) {
+                       const at::Tensor& right = want(got.step).grads.at(grad.first);
+                       const auto factor = common_factor(grad.second, right);
+                       return factor && std::abs(*factor / *diagnosis.factor - 1.0) < 1e-3;
+                     });
+  if (every) text += "; every gradient has this factor: look at what the loss is divided by";
+  const bool loss_differs = std::any_of(rows.begin(), rows.end(), [](const VerifyRow& row) {
+    return row.kind == Observed::kLoss && row.differs();
+  });
+  if (loss_differs && !every) text += "; the loss differs too: the forward pass is wrong already";
+  return text;
+}
+
+void Comparison::run() {
+  run_steps(question_.subject, question_.steps, [&](const StepView& view) {
+    const StepValues got = values_of(view);
+    const std::vector<VerifyRow> rows = rows_of(got);
+    note(rows);
+    if (first_) return true;
+    const std::optional<VerifyRow> row = first_of(rows);
+    if (!row) return true;
+    const Diagnosis diagnosis = look_at(*row, view, got);
+    first_ = {*row, diagnosis.axes, diagnosis.hint + remarks(rows, diagnosis, got)};
+    explained_ = diagnosis.found();
+    return true;
+  });
+  if (first_ && !explained_) ask_other_geometries();
+}
+
+bool Comparison::differs(const Side& side, const VerifyRow& row) const {
+  bool found = false;
+  run_steps(side, row.step, [&](const StepView& view) {
+    found = found || first_of(rows_of(values_of(view))).has_value();
+    return !found;
+  });
+  return found;
+}
+
+void Comparison::ask_other_geometries() {
+  if (!question_.without) return;
+  const Mesh mesh = question_.subject.mesh();
+  std::vector<std::string> words;
+  for (const Axis axis : mesh.order()) {
+    if (mesh.degree(axis) == 1) continue;
+    const std::optional<Side> side = question_.without(axis);
+    if (!side || differs(*side, first_->row)) continue;
+    first_->axes.push_back(axis);
+    words.push_back(fmt::format("{} = 1", name(axis)));
+  }
+  if (!words.empty()) first_->hint += fmt::format("; it vanishes with {}", join(words, " or "));
+}
+
+VerifyReport Comparison::report() {
+  VerifyReport report;
+  report.steps = question_.steps;
+  report.first = first_;
+  for (const auto& [key, row] : worst_) report.rows.push_back(row);
+  std::stable_sort(report.rows.begin(), report.rows.end(),
+                   [](const auto& a, const auto& b) { return severity(a) > severity(b); });
+  report.tolerance = report.rows.front().tolerance;
+  report.max_rel = report.rows.front().max_rel;
+  return report;
+}
+
+}  // namespace
+
+std::string_view name(Observed observed) {
+  switch (observed) {
+    case Observed::kGradient:
+      return "gradient";
+    case Observed::kLoss:
+      return "loss";
+    case Observed::kGradNorm:
+      return "grad_norm";
+    case Observed::kWeight:
+      return "weight";
+  }
+  return "";
+}
+
+VerifyReport verify(const Question& question) {
+  Comparison comparison(question);
+  comparison.run();
+  return comparison.report();
+}
+
+}  // namespace quatrain
