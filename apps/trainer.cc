@@ -21,6 +21,7 @@
 #include "quatrain/cost/walk.h"
 #include "quatrain/engine/job.h"
 #include "quatrain/engine/rank_thread.h"
+#include "quatrain/engine/replica_check.h"
 #include "quatrain/hub/hub.h"
 #include "quatrain/kernels/check.h"
 #include "quatrain/kernels/memory.h"
@@ -237,6 +238,9 @@ int Trainer::run() {
   for (std::int64_t number = 1; number <= steps; ++number) {
     metrics = s.step(number);
     s.keep_trace(metrics);
+    if (due(number, s.config.debug.check_replicas)) {
+      check_replicas(s.job.units, *s.job.optimizer, s.job.mesh, s.world);
+    }
     stopped = any_rank(StopSignals::received() != 0, s.world);
     const bool last = number == steps || stopped;
     s.log_step(metrics, last);

@@ -290,6 +290,8 @@ Schedule lowered_schedule(const ModelSpec& model, const Plan& plan,
   return with_zero(schedule, {.zero_stage = mesh.degree(kShard) == 1 ? 0 : plan.zero_stage,
                               .prefetch = plan.prefetch,
                               .reduce_once = plan.reduce_once,
+                              .backward = mesh.degree(Axis::kTp) > 1 ? LayerBackward::kFused
+                                                                     : LayerBackward::kHalves,
                               .stages = {stage_units(model, zero_units(model, trainable))}});
 }
 

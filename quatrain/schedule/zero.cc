@@ -14,18 +14,28 @@ namespace {
 
 bool computes(ActionKind kind) { return kind <= ActionKind::kBackward; }
 
-Action for_layer(Action action, int layer) {
+Action for_layer(Action action, ActionKind kind, int layer) {
+  action.kind = kind;
   action.unit = layer;
   return action;
 }
 
-void append_layers(std::vector<Action>& row, const Action& action, int layers) {
+void append_layers(std::vector<Action>& row, const Action& action, int layers,
+                   LayerBackward backward) {
   CHECK(!action.overlap && !action.unit, "{} is a pair or one layer already", to_string(action));
   if (action.kind == ActionKind::kForward) {
-    for (int l = 0; l < layers; ++l) row.push_back(for_layer(action, l));
+    for (int l = 0; l < layers; ++l) row.push_back(for_layer(action, action.kind, l));
     return;
   }
-  for (int l = layers - 1; l >= 0; --l) row.push_back(for_layer(action, l));
+  const bool halves = action.kind == ActionKind::kBackward && backward == LayerBackward::kHalves;
+  for (int l = layers - 1; l >= 0; --l) {
+    if (halves) {
+      row.push_back(for_layer(action, ActionKind::kBackwardInput, l));
+      row.push_back(for_layer(action, ActionKind::kBackwardWeight, l));
+    } else {
+      row.push_back(for_layer(action, action.kind, l));
+    }
+  }
 }
 
 using StageUnit = std::pair<int, int>;
@@ -175,7 +185,8 @@ class RowLowering {
 
 }  // namespace
 
-Schedule by_layer(const Schedule& schedule, std::span<const int> layers_of_stage) {
+Schedule by_layer(const Schedule& schedule, std::span<const int> layers_of_stage,
+                  LayerBackward backward) {
   CHECK(static_cast<int>(layers_of_stage.size()) == schedule.num_stages,
         "layers of {} stages for a schedule of {}", layers_of_stage.size(), schedule.num_stages);
   Schedule result = schedule;
@@ -183,7 +194,8 @@ Schedule by_layer(const Schedule& schedule, std::span<const int> layers_of_stage
     std::vector<Action> expanded;
     for (const Action& action : row) {
       if (computes(action.kind)) {
-        append_layers(expanded, action, layers_of_stage[static_cast<std::size_t>(action.stage)]);
+        append_layers(expanded, action, layers_of_stage[static_cast<std::size_t>(action.stage)],
+                      backward);
       } else {
         expanded.push_back(action);
       }
@@ -198,7 +210,7 @@ Schedule with_zero(const Schedule& schedule, const ZeroPass& zero) {
         "ZeRO stage {}, prefetch {}", zero.zero_stage, zero.prefetch);
   std::vector<int> layers;
   for (const StageUnits& stage : zero.stages) layers.push_back(static_cast<int>(stage.size()));
-  Schedule result = by_layer(schedule, layers);
+  Schedule result = by_layer(schedule, layers, zero.backward);
   for (std::vector<Action>& row : result.per_rank) row = RowLowering(row, zero).run();
   return result;
 }

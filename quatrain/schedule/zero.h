@@ -6,6 +6,7 @@
 // In a lowered row a computation's unit is a layer of its stage ("0F1.2": layer 2), the unit of
 // UNSHARD, RESHARD and REDUCE_GRAD a ZeRO unit ("0UNSHARD.2").
 #pragma once
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -22,15 +23,21 @@ struct LayerUnits {
 };
 using StageUnits = std::vector<LayerUnits>;  // the stage's layers, in order
 
+// What becomes of a fused backward. Halves: a unit is freed before the weight half, which reads no
+// weights. Fused: the layer may run its weight half under the collectives of its input half.
+enum class LayerBackward : std::uint8_t { kHalves, kFused };
+
 struct ZeroPass {
   int zero_stage = 0;        // 0: all_reduce; 1: scattered; 2: gradients; 3: parameters as well
   int prefetch = 1;          // units gathered ahead of the layer that computes; stage 3
   bool reduce_once = false;  // stages 2, 3: gradients stay whole until the last micro-batch
+  LayerBackward backward = LayerBackward::kHalves;
   std::vector<StageUnits> stages;
 };
 
-// Every computation becomes one action a layer.
-Schedule by_layer(const Schedule& schedule, std::span<const int> layers_of_stage);
+// Every computation becomes one action a layer; a fused backward one or two.
+Schedule by_layer(const Schedule& schedule, std::span<const int> layers_of_stage,
+                  LayerBackward backward = LayerBackward::kHalves);
 
 // by_layer(), and the actions of ZeRO between. Stage 3 gathers each unit before each use and frees
 // it after, unless the next computation uses it too; at most `prefetch` gathers are ahead.

@@ -44,14 +44,26 @@ Schedule lowered(int zero_stage, int microbatches, const StageUnits& units, int 
   return with_zero(with_optimizer_step(one_f_one_b(1, microbatches)), pass);
 }
 
-TEST(Zero, ByLayerKeepsKindsAndTurnsBackwardsRound) {
-  EXPECT_EQ(row_text(by_layer(one_f_one_b(1, 1), std::vector{2})), "0F0.0 0F0.1 0B0.1 0B0.0");
+TEST(Zero, BackwardByLayerIsItsHalvesInTurn) {
+  EXPECT_EQ(row_text(by_layer(one_f_one_b(1, 1), std::vector{2})),
+            "0F0.0 0F0.1 0I0.1 0W0.1 0I0.0 0W0.0");
+}
+
+TEST(Zero, AFusedBackwardMayStayOneActionALayer) {
+  EXPECT_EQ(row_text(by_layer(one_f_one_b(1, 1), std::vector{2}, LayerBackward::kFused)),
+            "0F0.0 0F0.1 0B0.1 0B0.0");
+  ZeroPass pass{
+      .zero_stage = 3, .prefetch = 0, .backward = LayerBackward::kFused, .stages = {decoder(1)}};
+  EXPECT_EQ(row_text(with_zero(with_optimizer_step(one_f_one_b(1, 1)), pass)),
+            "0UNSHARD.0 0F0.0 0RESHARD.0 0UNSHARD.1 0F0.1 0RESHARD.1 0UNSHARD.2 0F0.2 0RESHARD.2 "
+            "0REDUCE_GRAD0.2 0B0.2 0UNSHARD.1 0B0.1 0RESHARD.1 0REDUCE_GRAD0.1 0B0.0 "
+            "0REDUCE_GRAD0.0 0OPTIMIZER_STEP");
 }
 
 TEST(Zero, StageZeroReducesOnceAStep) {
   EXPECT_EQ(row_text(lowered(0, 2, decoder(1))),
-            "0F0.0 0F0.1 0F0.2 0B0.2 0B0.1 0B0.0 "
-            "0F1.0 0F1.1 0F1.2 0REDUCE_GRAD.2 0B1.2 0B1.1 0REDUCE_GRAD.1 0B1.0 "
+            "0F0.0 0F0.1 0F0.2 0I0.2 0W0.2 0I0.1 0W0.1 0I0.0 0W0.0 "
+            "0F1.0 0F1.1 0F1.2 0REDUCE_GRAD.2 0I1.2 0W1.2 0I1.1 0W1.1 0REDUCE_GRAD.1 0I1.0 0W1.0 "
             "0REDUCE_GRAD.0 0OPTIMIZER_STEP");
 }
 
@@ -63,28 +75,28 @@ TEST(Zero, StageOneGathersWhatTheStepUpdated) {
 
 TEST(Zero, StageTwoReducesEveryMicrobatch) {
   EXPECT_EQ(row_text(lowered(2, 2, decoder(0))),
-            "0F0.0 0F0.1 0REDUCE_GRAD0.1 0B0.1 0B0.0 0REDUCE_GRAD0.0 "
-            "0F1.0 0F1.1 0REDUCE_GRAD1.1 0B1.1 0B1.0 0REDUCE_GRAD1.0 "
+            "0F0.0 0F0.1 0REDUCE_GRAD0.1 0I0.1 0W0.1 0I0.0 0W0.0 0REDUCE_GRAD0.0 "
+            "0F1.0 0F1.1 0REDUCE_GRAD1.1 0I1.1 0W1.1 0I1.0 0W1.0 0REDUCE_GRAD1.0 "
             "0OPTIMIZER_STEP 0UNSHARD.0 0UNSHARD.1");
   EXPECT_EQ(row_text(lowered(2, 2, decoder(0), 1, true)),
-            "0F0.0 0F0.1 0B0.1 0B0.0 "
-            "0F1.0 0F1.1 0REDUCE_GRAD.1 0B1.1 0B1.0 0REDUCE_GRAD.0 "
+            "0F0.0 0F0.1 0I0.1 0W0.1 0I0.0 0W0.0 "
+            "0F1.0 0F1.1 0REDUCE_GRAD.1 0I1.1 0W1.1 0I1.0 0W1.0 0REDUCE_GRAD.0 "
             "0OPTIMIZER_STEP 0UNSHARD.0 0UNSHARD.1");
 }
 
 TEST(Zero, StageThreeGathersOneUnitAhead) {
   EXPECT_EQ(row_text(lowered(3, 1, decoder(2))),
             "0UNSHARD.0 0UNSHARD.1 0F0.0 0RESHARD.0 0UNSHARD.2 0F0.1 0RESHARD.1 0UNSHARD.3 0F0.2 "
-            "0RESHARD.2 0UNSHARD.2 0F0.3 0RESHARD.3 0REDUCE_GRAD0.3 0B0.3 "
-            "0UNSHARD.1 0B0.2 0RESHARD.2 0REDUCE_GRAD0.2 0B0.1 0RESHARD.1 "
-            "0REDUCE_GRAD0.1 0B0.0 0REDUCE_GRAD0.0 0OPTIMIZER_STEP");
+            "0RESHARD.2 0UNSHARD.2 0F0.3 0RESHARD.3 0REDUCE_GRAD0.3 0I0.3 0W0.3 "
+            "0UNSHARD.1 0I0.2 0RESHARD.2 0W0.2 0REDUCE_GRAD0.2 0I0.1 0RESHARD.1 0W0.1 "
+            "0REDUCE_GRAD0.1 0I0.0 0W0.0 0REDUCE_GRAD0.0 0OPTIMIZER_STEP");
 }
 
 TEST(Zero, WithoutPrefetchOneUnitLives) {
   EXPECT_EQ(row_text(lowered(3, 1, decoder(1), 0)),
             "0UNSHARD.0 0F0.0 0RESHARD.0 0UNSHARD.1 0F0.1 0RESHARD.1 0UNSHARD.2 0F0.2 0RESHARD.2 "
-            "0REDUCE_GRAD0.2 0B0.2 0UNSHARD.1 0B0.1 0RESHARD.1 0REDUCE_GRAD0.1 0B0.0 "
-            "0REDUCE_GRAD0.0 0OPTIMIZER_STEP");
+            "0REDUCE_GRAD0.2 0I0.2 0W0.2 0UNSHARD.1 0I0.1 0RESHARD.1 0W0.1 0REDUCE_GRAD0.1 0I0.0 "
+            "0W0.0 0REDUCE_GRAD0.0 0OPTIMIZER_STEP");
 }
 
 // Walks a row and checks it as the executor would.
@@ -113,14 +125,12 @@ struct Walk {
   }
   void compute(const Action& action, const LayerUnits& layer) {
     const bool forward = action.kind == ActionKind::kForward;
-    const bool weight_half =
-        action.kind == ActionKind::kBackwardWeight || action.kind == ActionKind::kBackward;
-    if (forward || (action.kind != ActionKind::kBackwardWeight && layer.input_half_reads)) {
+    if (forward || (action.kind == ActionKind::kBackwardInput && layer.input_half_reads)) {
       for (int unit : layer.values) EXPECT_TRUE(live.contains(unit)) << to_string(action);
       ahead = std::max(ahead, live.size() - layer.values.size());
     }
-    if (layer.grads_in_forward ? forward : weight_half)
-      unreduced.insert(layer.grads.begin(), layer.grads.end());
+    const bool adds = layer.grads_in_forward ? forward : action.kind == ActionKind::kBackwardWeight;
+    if (adds) unreduced.insert(layer.grads.begin(), layer.grads.end());
   }
 
   const StageUnits& units;

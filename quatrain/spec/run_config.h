@@ -106,7 +106,8 @@ struct RunConfig {
     bool checked = false;
   } comm;
   struct Debug {
-    std::string fault;  // one call that goes wrong: "rank=5,operation=all_gather,action=sleep"
+    int check_replicas = 0;  // steps between comparisons of what several ranks hold; 0: never
+    std::string fault;       // one call that goes wrong: "rank=5,operation=all_gather,action=sleep"
   } debug;
 };
 

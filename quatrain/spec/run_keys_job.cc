@@ -157,6 +157,9 @@ void debug_section(std::vector<Key>& keys) {
   constexpr auto kIn = &RunConfig::debug;
   // clang-format off
   keys.insert(keys.end(), {
+    {"debug", "check_replicas", "steps",
+     "between comparisons of what several ranks hold, bit by bit; 0: never",
+     field<kIn, &S::check_replicas>, Bounds{.least = 0, .most = 1 << 30}},
     {"debug", "fault", "",
      "a call to go wrong, to see the job fail: rank=R,operation=O,group=G,sequence=N,action="
      "sleep|throw|die|shape|other", field<kIn, &S::fault>},

@@ -5,8 +5,8 @@
 
 #include <limits>
 
-#include "quatrain/kernels/check.h"
 #include "quatrain/mesh/shape.h"
+#include "quatrain/nn/check.h"
 
 namespace quatrain {
 namespace {

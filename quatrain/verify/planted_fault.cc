@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "quatrain/base/error.h"
-#include "quatrain/kernels/check.h"
+#include "quatrain/nn/check.h"
 
 namespace quatrain {
 namespace {
