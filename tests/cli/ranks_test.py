@@ -4,7 +4,7 @@ import os
 import subprocess
 import unittest
 
-from support import COMMAND, MPIRUN, CommandTest, column, main, snapshot
+from support import COMMAND, MPIRUN, CommandTest, column, main, read_metrics, snapshot
 
 BATCH = ["training.global_batch=8", "training.micro_batch=1"]
 KEYS = ("loss_hex", "grad_norm_hex", "tokens", "trained_tokens")
@@ -63,6 +63,33 @@ class Ranks(CommandTest):
                                  stdout=subprocess.DEVNULL) for job in (0, 1)]
         self.assertEqual([job.wait(timeout=60) for job in jobs], [0, 0])
         self.expect_same_run(self.folder / "runs/job0", self.folder / "runs/job1")
+
+
+class Predicted(CommandTest):
+    SHAPES = {
+        "tp": ["parallel.tp=2"],
+        "sp": ["parallel.tp=4", "parallel.sequence_parallel=true"],
+        "again": ["parallel.tp=2", "parallel.sequence_parallel=true", "parallel.gather_again=true"],
+        "chunks": ["parallel.tp=2", "parallel.overlap_chunks=3", "training.recompute=full"],
+        "zero": ["parallel.tp=2", "parallel.sequence_parallel=true", "training.recompute=selective",
+                 "parallel.dp_shard=2", "parallel.zero=3"],
+        "hybrid": ["parallel.tp=2", "parallel.dp_shard=2", "parallel.dp_replicate=2",
+                   "parallel.zero=2"],
+    }
+
+    def test_a_dry_run_says_what_ranks_send_and_keep(self):
+        for name, shape in self.SHAPES.items():
+            with self.subTest(name):
+                run = ["train", "tiny.toml", *BATCH, *shape, "training.steps=2"]
+                predicted = self.run_json(*run, "--dry-run")
+                self.run_command(*run, f"run.folder=runs/{name}")
+                for line in read_metrics(self.folder / f"runs/{name}"):
+                    sent = {group: {operation: count["bytes"] for operation, count in calls.items()}
+                            for group, calls in line["comm"].items() if group != "control"}
+                    self.assertEqual(sent, predicted["comm_bytes_per_step"])
+                    for category in ("params", "optimizer"):
+                        self.assertEqual(line["peak_bytes"][category],
+                                         predicted["bytes_per_rank"][category], category)
 
 
 class Launch(CommandTest):
