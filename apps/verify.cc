@@ -196,7 +196,8 @@ nlohmann::ordered_json to_json(const VerifyReport& report, const std::string& dt
   return document;
 }
 
-Question question_of(const Options& options, const Configs& configs, const Tokenizer* tokenizer) {
+Question question_of(const Options& options, const Configs& configs, const Tokenizer* tokenizer,
+                     const Injection& injection) {
   Question question;
   question.steps = options.steps;
   question.subject = side_of(configs.subject, tokenizer);
@@ -206,10 +207,9 @@ Question question_of(const Options& options, const Configs& configs, const Token
     exact.training.dtype = Dtype::kFloat64;
     question.exact = side_of(exact, tokenizer);
   }
-  std::function<std::unique_ptr<RankHooks>(const Mesh&)> hooks;
-  if (!options.inject.empty()) hooks = parse_injection(options.inject, configs.subject.model);
-  question.subject.hooks = hooks;
-  question.without = [&configs, tokenizer, hooks](Axis axis) -> std::optional<Side> {
+  question.subject.hooks = injection.hooks;
+  question.without = [&configs, tokenizer,
+                      hooks = injection.hooks](Axis axis) -> std::optional<Side> {
     const std::optional<RunConfig> config = configs.without(axis);
     if (!config) return std::nullopt;
     Side side = side_of(*config, tokenizer);
@@ -229,10 +229,16 @@ int verify(const Options& options) {
   const Configs configs(options);
   const auto tokenizer = tokenizer_of(configs.subject);
   sources_of(configs.subject.data.train, configs.subject, tokenizer.get());  // ids are checked once
-  const Question question = question_of(options, configs, tokenizer.get());
+  Injection injection;
+  if (!options.inject.empty()) injection = parse_injection(options.inject, configs.subject.model);
+  const Question question = question_of(options, configs, tokenizer.get(), injection);
   console.line("verify    " + geometry(configs.subject));
   console.line("against   " + geometry(configs.reference));
   const VerifyReport report = quatrain::verify(question);
+  if (injection.met && !*injection.met) {
+    throw ConfigError(
+        fmt::format("--inject {}: this geometry has nothing that it changes", options.inject));
+  }
   print(report, options.dtype, console);
   console.document(to_json(report, options.dtype));
   return report.equal() ? kDone : kCheckSaidNo;

@@ -117,6 +117,7 @@ class Patterns {
   std::vector<Line> lines(AxisSet axes) const;
   std::vector<std::vector<const Piece*>> copies(AxisSet axes) const;
   bool copies_add_up(AxisSet axes) const;
+  double copies_along(AxisSet axes) const;
   std::vector<int> wrong_copies(AxisSet axes) const;
   bool cut_along(AxisSet axes) const;
 
@@ -170,6 +171,12 @@ bool Patterns::copies_add_up(AxisSet axes) const {
     for (const Piece* piece : group) sum.add_(piece->values);
     return same(sum, within(want_, group.front()->box));
   });
+}
+
+// How many ranks hold each piece: fewer than all along the axis where heads are repeated.
+double Patterns::copies_along(AxisSet axes) const {
+  const auto groups = copies(axes);
+  return groups.empty() ? 1.0 : static_cast<double>(groups.front().size());
 }
 
 // Coordinates along `axes` whose copies are wrong while others hold what is right.
@@ -240,6 +247,13 @@ Diagnosis Patterns::factor_of_all() const {
     return {axes,
             fmt::format("{} times the {}: summed twice over {}", degrees(axes, ""), noun_,
                         either(axes)),
+            factor};
+  }
+  for (const AxisSet axes : sets_) {
+    if (*factor <= 1.0 || std::abs(*factor / copies_along(axes) - 1.0) > kExplained) continue;
+    return {{axes},
+            fmt::format("{} the {}: summed twice over its copies on {}", times(*factor), noun_,
+                        to_string(axes)),
             factor};
   }
   return {{}, fmt::format("{} the {}", times(*factor), noun_), factor};

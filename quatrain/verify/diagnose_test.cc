@@ -112,6 +112,12 @@ TEST(Diagnose, CopiesOfReplicatedHeadsThatAddUp) {
           "missing"});
 }
 
+TEST(Diagnose, FactorOfTheCopies) {
+  const Mesh mesh = mesh_of(1, 1, 6);
+  expect(damaged(scattered(mesh, on(Axis::kTp, {.repeat = 2})), mesh, times(2.0)), mesh,
+         {{Axis::kTp}, "2 times the gradient: summed twice over its copies on tp"});
+}
+
 TEST(Diagnose, OneCopyIsWrong) {
   const Mesh mesh = mesh_of(1, 1, 3);
   const Scattered got = damaged(scattered(mesh, {}), mesh, [](Piece& piece, const Mesh& at) {

@@ -53,11 +53,12 @@ const std::vector<Row>& table() {
        Subject::kParameter,
        true,
        make<RepeatedValue>},
-      {{"stale_gather", "UNIT", "from step 2 on a ZeRO unit is not gathered again"},
+      {{"stale_gather", "UNIT", "a ZeRO unit is gathered in step 1 and never again"},
        Subject::kUnit,
        false,
        make<StaleGather>},
-      {{"missing_gather", "GROUP:N", "each step's Nth all_gather of the group brings nothing"},
+      {{"missing_gather", "GROUP:N",
+        "each step's Nth all_gather of a group (dp, tp) brings nothing"},
        Subject::kGroup,
        true,
        make<MissingGather>},
@@ -69,7 +70,7 @@ const std::vector<Row>& table() {
        Subject::kNone,
        false,
        make<OwnDivisor>},
-      {{"shift_positions", "AXIS", "rank 1 of the axis is one position ahead"},
+      {{"shift_positions", "AXIS", "rank 1 of the axis puts later halves of sequences one ahead"},
        Subject::kAxis,
        false,
        make<ShiftedPositions>},
@@ -146,19 +147,21 @@ std::vector<FaultKind> fault_kinds() {
   return kinds;
 }
 
-std::function<std::unique_ptr<RankHooks>(const Mesh&)> parse_injection(std::string_view text,
-                                                                   const ModelSpec& spec) {
+Injection parse_injection(std::string_view text, const ModelSpec& spec) {
   const std::size_t equals = std::min(text.find('='), text.size());
   const auto row = std::find_if(table().begin(), table().end(), [&](const Row& r) {
     return r.kind.name == text.substr(0, equals);
   });
   if (row == table().end()) refuse(text, "no such fault");
   const std::string_view value = text.substr(std::min(equals + 1, text.size()));
-  return [make = row->make, arguments = arguments_of(text, value, *row, spec)](const Mesh& mesh) {
+  FaultArguments arguments = arguments_of(text, value, *row, spec);
+  arguments.met = std::make_shared<std::atomic<bool>>(false);
+  const auto hooks = [make = row->make, arguments](const Mesh& mesh) {
     FaultArguments own = arguments;
     own.mesh = mesh;
     return make(own);
   };
+  return {hooks, arguments.met};
 }
 
 }  // namespace quatrain

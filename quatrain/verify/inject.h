@@ -3,6 +3,7 @@
 // RankHooks alone: a collective that is left out or doubled, gradients changed between reduction
 // and update, positions, seeds. The engine knows nothing of them.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,9 +23,13 @@ struct FaultKind {
 // All there are, for help and messages.
 std::vector<FaultKind> fault_kinds();
 
-// "scale=NAME:1.01": what Side::hooks takes. NAME is a parameter's. Throws ConfigError that says
-// what is wrong with the text and what would be right.
-std::function<std::unique_ptr<RankHooks>(const Mesh& mesh)> parse_injection(std::string_view text,
-                                                                        const ModelSpec& spec);
+struct Injection {
+  std::function<std::unique_ptr<RankHooks>(const Mesh& mesh)> hooks;  // Side's
+  // Whether any rank's run was changed: a group or unit that is not there changes nothing.
+  std::shared_ptr<const std::atomic<bool>> met;
+};
+// Of "scale=NAME:1.01". Throws ConfigError that says what is wrong with the text and what would be
+// right.
+Injection parse_injection(std::string_view text, const ModelSpec& spec);
 
 }  // namespace quatrain

@@ -53,7 +53,7 @@ at::Tensor shared_part(const at::Tensor& flat, const at::Tensor& x) {
 at::Tensor packed_part(const at::Tensor& flat, const at::Tensor& packed) {
   if (packed.dim() != 1 || packed.scalar_type() != flat.scalar_type()) return {};
   const std::int64_t last = packed.numel() - flat.numel();
-  if (last < 0 || flat.numel() == 0) return {};
+  if (last < 0 || !flat.any().item<bool>()) return {};
   const at::Tensor candidates = packed.narrow(0, 0, last + 1).eq(flat[0]).nonzero();
   for (std::int64_t i = 0; i < candidates.size(0); ++i) {
     at::Tensor part = packed.narrow(0, candidates[i].item<std::int64_t>(), flat.numel());
@@ -62,14 +62,17 @@ at::Tensor packed_part(const at::Tensor& flat, const at::Tensor& packed) {
   return {};
 }
 
+// Not all of it: scores under RoPE see differences of positions alone.
 class ShiftedLoader final : public DataLoader {
  public:
   explicit ShiftedLoader(std::unique_ptr<DataLoader> inner) : inner_(std::move(inner)) {}
   std::int64_t num_microbatches() const override { return inner_->num_microbatches(); }
   const Batch& microbatch(std::int64_t step, int index) override {
     batch_ = inner_->microbatch(step, index);
-    const std::int64_t last = batch_.positions_BT.size(1) - 1;
-    batch_.positions_BT = batch_.positions_BT.add(1).clamp_max(last);
+    const std::int64_t seq = batch_.positions_BT.size(1);
+    batch_.positions_BT = batch_.positions_BT.clone();
+    at::Tensor later = batch_.positions_BT.narrow(1, seq / 2, seq - seq / 2);
+    later.copy_(later.add(1).clamp_max(seq - 1));
     return batch_;
   }
   std::int64_t trained_tokens(std::int64_t step) override { return inner_->trained_tokens(step); }
@@ -111,7 +114,10 @@ std::vector<at::Tensor> PlantedFault::grads() {
 }
 
 void ScaledGradient::on_gradients() {
-  if (at::Tensor grad = shard_grad(); grad.defined()) grad.mul_(arguments().number);
+  at::Tensor grad = shard_grad();
+  if (!grad.defined()) return;
+  met();
+  grad.mul_(arguments().number);
 }
 
 Work ChangedSum::run(const Call& call, Communicator& group, const Forward& forward) {
@@ -122,6 +128,7 @@ Work ChangedSum::run(const Call& call, Communicator& group, const Forward& forwa
     if (!sum.defined()) continue;
     const at::Tensor own = sum.clone();
     forward(call).wait();
+    if (group.size() > 1) met();
     change(sum, own, group.size());
     return {};
   }
@@ -176,6 +183,7 @@ int SwappedShards::partner() {
 void SwappedShards::on_gradients() {
   const int peer = partner();
   if (peer == world_->rank()) return;
+  met();
   const at::Tensor grad = shard_grad();
   const at::Tensor sent = grad.clone();
   const at::Tensor theirs = at::empty_like(grad);
@@ -192,6 +200,7 @@ void SwappedShards::on_gradients() {
 void RepeatedValue::begin_step() {
   at::Tensor value = shard_value();
   if (!value.defined()) return;
+  met();
   kept_ = value.clone();
   value.mul_(arguments().number);
 }
@@ -220,6 +229,7 @@ Work StaleGather::run(const Call& call, Communicator&, const Forward& forward) {
     first_ = call.out.clone();
     return {};
   }
+  met();
   const at::Tensor own = call.in.clone();  // which may lie in `out`
   at::Tensor out = call.out;
   out.copy_(first_);
@@ -230,6 +240,7 @@ Work StaleGather::run(const Call& call, Communicator&, const Forward& forward) {
 Work MissingGather::run(const Call& call, Communicator& group, const Forward& forward) {
   const bool counts = call.operation == Operation::kAllGather && group.name() == arguments().name;
   if (!counts || ++calls_ != static_cast<int>(arguments().number)) return forward(call);
+  met();
   const at::Tensor own = call.in.clone();
   at::Tensor out = call.out;
   const auto rank = static_cast<std::size_t>(group.rank());
@@ -240,23 +251,30 @@ Work MissingGather::run(const Call& call, Communicator& group, const Forward& fo
   return {};
 }
 
-Work OwnNorm::run(const Call& call, Communicator&, const Forward& forward) {
-  return in_norm_ && is_sum(call) ? Work() : forward(call);
+Work OwnNorm::run(const Call& call, Communicator& group, const Forward& forward) {
+  if (!in_norm_ || !is_sum(call) || group.size() == 1) return forward(call);
+  met();
+  return {};
 }
 
 // Token counts are the only integers that a step sums.
-Work OwnDivisor::run(const Call& call, Communicator&, const Forward& forward) {
-  return is_sum(call) && call.out.scalar_type() == at::kLong ? Work() : forward(call);
+Work OwnDivisor::run(const Call& call, Communicator& group, const Forward& forward) {
+  const bool counts = is_sum(call) && call.out.scalar_type() == at::kLong && group.size() > 1;
+  if (!counts) return forward(call);
+  met();
+  return {};
 }
 
 std::unique_ptr<DataLoader> ShiftedPositions::wrap(std::unique_ptr<DataLoader> data) {
   const Axis axis = axis_of(arguments().mesh, arguments().name);
   if (arguments().mesh.coord(axis) != 1) return data;
+  met();
   return std::make_unique<ShiftedLoader>(std::move(data));
 }
 
 void SeedByRank::change(RankJobOptions& options) {
   const Axis axis = axis_of(arguments().mesh, arguments().name);
+  if (arguments().mesh.degree(axis) > 1) met();
   options.executor.seed += static_cast<std::uint64_t>(arguments().mesh.coord(axis));
 }
 

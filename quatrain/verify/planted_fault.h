@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The faults themselves, a class each. Private to verify/.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,9 +13,10 @@
 namespace quatrain {
 
 struct FaultArguments {
-  std::string name;     // of a parameter, unit, group or axis
-  double number = 0.0;  // factor, count
-  Mesh mesh;            // of the rank
+  std::string name;                             // of a parameter, unit, group or axis
+  double number = 0.0;                          // factor, count
+  Mesh mesh = {};                               // of the rank
+  std::shared_ptr<std::atomic<bool>> met = {};  // set by any rank whose run is changed
 };
 
 // Sees every operation of every group, on its way.
@@ -32,6 +34,7 @@ class PlantedFault : public RankHooks {
 
  protected:
   const FaultArguments& arguments() const { return arguments_; }
+  void met() { *arguments_.met = true; }
   bool has_job() const { return job_ != nullptr; }
   RankJob& job() { return *job_; }
   // This rank's flat views of the parameter's gradient: of the whole, while there is one, and of

@@ -13,84 +13,10 @@
 #include "quatrain/base/text.h"
 #include "quatrain/spec/parameters.h"
 #include "quatrain/verify/diagnose.h"
+#include "quatrain/verify/tolerance.h"
 
 namespace quatrain {
 namespace {
-
-using Key = std::pair<Observed, std::string>;
-using Errors = std::map<Key, double>;  // of one step
-
-double unit_of_rounding(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kFloat64:
-      return 0x1p-53;
-    case Dtype::kFloat32:
-      return 0x1p-24;
-    case Dtype::kBFloat16:
-      return 0x1p-8;
-  }
-  return 0.0;
-}
-
-// What one step left, whole.
-struct StepValues {
-  int step = 0;
-  double loss = 0.0, norm = 0.0;
-  NamedTensors grads, weights;
-};
-
-StepValues values_of(const StepView& view) {
-  return {view.step, view.report.loss, view.report.grad_norm, assemble(view.grads),
-          assemble(view.weights)};
-}
-
-std::vector<StepValues> all_values(const Side& side, int steps) {
-  std::vector<StepValues> all;
-  run_steps(side, steps, [&](const StepView& view) {
-    all.push_back(values_of(view));
-    return true;
-  });
-  return all;
-}
-
-Errors errors_of(const StepValues& got, const StepValues& want) {
-  Errors errors;
-  for (const auto& [name, max_rel] : compare(got.weights, want.weights)) {
-    errors[{Observed::kWeight, name}] = max_rel;
-  }
-  if (want.step == 0) return errors;
-  for (const auto& [name, max_rel] : compare(got.grads, want.grads)) {
-    errors[{Observed::kGradient, name}] = max_rel;
-  }
-  errors[{Observed::kLoss, "loss"}] = relative_error(got.loss, want.loss);
-  errors[{Observed::kGradNorm, "grad_norm"}] = relative_error(got.norm, want.norm);
-  return errors;
-}
-
-// How far each step's tensors may be from the reference's.
-class Tolerances {
- public:
-  Tolerances(const Question& question, const std::vector<StepValues>& reference)
-      : least_(kFloat64Tolerance) {
-    const Dtype dtype = question.reference.job.plan.dtype;
-    if (dtype == Dtype::kFloat64 || !question.exact) return;
-    least_ = kRoundings * 4.0 * unit_of_rounding(dtype);
-    const std::vector<StepValues> exact = all_values(*question.exact, question.steps);
-    for (std::size_t s = 0; s < reference.size(); ++s) {
-      distances_.push_back(errors_of(reference[s], exact[s]));
-    }
-  }
-  double of(int step, const Key& key) const {
-    if (distances_.empty()) return least_;
-    const Errors& errors = distances_.at(static_cast<std::size_t>(step));
-    const auto found = errors.find(key);
-    return found == errors.end() ? least_ : std::max(least_, kRoundings * found->second);
-  }
-
- private:
-  double least_;
-  std::vector<Errors> distances_;  // by step
-};
 
 class Comparison {
  public:
@@ -107,7 +33,7 @@ class Comparison {
   VerifyReport report();
 
  private:
-  std::vector<VerifyRow> rows_of(const StepValues& got) const;
+  std::vector<VerifyRow> rows_of(const StepValues& got, UpdateGain& gain) const;
   std::optional<VerifyRow> first_of(const std::vector<VerifyRow>& rows) const;
   void note(const std::vector<VerifyRow>& rows);
   Diagnosis look_at(const VerifyRow& row, const StepView& view, const StepValues& got) const;
@@ -131,10 +57,17 @@ double severity(const VerifyRow& row) {
   return std::isfinite(row.tolerance) ? row.max_rel / row.tolerance : 0.0;
 }
 
-std::vector<VerifyRow> Comparison::rows_of(const StepValues& got) const {
+// Of the next step of a run; `gain` is that run's.
+std::vector<VerifyRow> Comparison::rows_of(const StepValues& got, UpdateGain& gain) const {
+  const StepValues& right = want(got.step);
+  gain.add(got, right);
   std::vector<VerifyRow> rows;
-  for (const auto& [key, max_rel] : errors_of(got, want(got.step))) {
-    rows.push_back({key.first, key.second, got.step, max_rel, tolerances_.of(got.step, key)});
+  for (const auto& [key, max_rel] : errors_of(got, right)) {
+    VerifyRow row{key.first, key.second, got.step, max_rel, tolerances_.of(got.step, key)};
+    if (const double moved = gain.of(row.tensor); row.kind == Observed::kWeight && moved > 0.0) {
+      row.tolerance += moved / right.weights.at(row.tensor).abs().max().item<double>();
+    }
+    rows.push_back(std::move(row));
   }
   return rows;
 }
@@ -203,9 +136,10 @@ std::string Comparison::remarks(const std::vector<VerifyRow>& rows, const Diagno
 }
 
 void Comparison::run() {
+  UpdateGain gain(question_.subject);
   run_steps(question_.subject, question_.steps, [&](const StepView& view) {
     const StepValues got = values_of(view);
-    const std::vector<VerifyRow> rows = rows_of(got);
+    const std::vector<VerifyRow> rows = rows_of(got, gain);
     note(rows);
     if (first_) return true;
     const std::optional<VerifyRow> row = first_of(rows);
@@ -220,8 +154,9 @@ void Comparison::run() {
 
 bool Comparison::differs(const Side& side, const VerifyRow& row) const {
   bool found = false;
+  UpdateGain gain(side);
   run_steps(side, row.step, [&](const StepView& view) {
-    found = found || first_of(rows_of(values_of(view))).has_value();
+    found = found || first_of(rows_of(values_of(view), gain)).has_value();
     return !found;
   });
   return found;

@@ -56,8 +56,9 @@ struct VerifyReport {
 };
 
 // In float64 everything agrees to kFloat64Tolerance. Below, a tensor may differ by kRoundings times
-// the distance that rounding itself moves the reference's from `exact`, which is taken to be at
-// least 4 units of rounding: a sum in another order rounds otherwise, and no more.
+// the distance that rounding itself moves the reference's from `exact`; that is taken to be at
+// least the median of its kind and 4 units of rounding: a sum in another order rounds otherwise,
+// and no more. Weights may differ by what their gradients' differences do to them beside.
 inline constexpr double kFloat64Tolerance = 1e-12;
 inline constexpr double kRoundings = 3.0;
 VerifyReport verify(const Question& question);

@@ -6,8 +6,6 @@
 
 #include <utility>
 
-#include "quatrain/comm/thread/thread.h"
-#include "quatrain/engine/rank_thread.h"
 #include "quatrain/spec/plan.h"
 
 namespace quatrain {
@@ -90,28 +88,32 @@ GeometryJob::GeometryJob(const Recipe& recipe, const Geometry& geometry, Communi
           data_options(recipe, make_plan(recipe, geometry), world.rank()))},
       RankJob(job_options(recipe, geometry), data, world) {}
 
+Side side_of(const Recipe& recipe, const Geometry& geometry) {
+  Side side;
+  side.job = job_options(recipe, geometry);
+  side.data = [recipe, plan = side.job.plan](const Mesh& mesh) {
+    return std::make_unique<SyntheticLoader>(data_options(recipe, plan, mesh.rank()));
+  };
+  return side;
+}
+
 RunResult run_geometry(const Recipe& recipe, const Geometry& geometry, Communicator& world) {
   GeometryJob job(recipe, geometry, world);
   RunResult result;
+  result.weights.push_back(whole_weights(job.units));
   for (int step = 1; step <= recipe.steps; ++step) {
     StepReport report = job.step(step);
     result.losses.push_back(report.loss);
     result.norms.push_back(report.grad_norm);
     result.grads.push_back(whole_grads(job.units));
+    result.weights.push_back(whole_weights(job.units));
     result.trace = std::move(report.trace);
   }
-  result.weights = whole_weights(job.units);
   return result;
 }
 
 RunResult run_on_threads(const Recipe& recipe, const Geometry& geometry) {
-  RunResult result;
-  run_thread_ranks(geometry.ranks(), {}, [&](std::unique_ptr<Communicator> world) {
-    const RankThread prologue({.threads = 1});
-    RunResult own = run_geometry(recipe, geometry, *world);
-    if (world->rank() == 0) result = std::move(own);
-  });
-  return result;
+  return run_steps(side_of(recipe, geometry), recipe.steps);
 }
 
 Difference difference(const RunResult& got, const RunResult& want) {
@@ -125,8 +127,10 @@ Difference difference(const RunResult& got, const RunResult& want) {
     const TensorError grad = compare(got.grads.at(s), want.grads[s]).front();
     note(grad.max_rel, fmt::format("gradient of {} at step {}", grad.name, s + 1));
   }
-  const TensorError weight = compare(got.weights, want.weights).front();
-  note(weight.max_rel, fmt::format("weight {}", weight.name));
+  for (std::size_t s = 0; s < want.weights.size(); ++s) {
+    const TensorError weight = compare(got.weights.at(s), want.weights[s]).front();
+    note(weight.max_rel, fmt::format("weight {} after step {}", weight.name, s));
+  }
   return worst;
 }
 
@@ -136,7 +140,8 @@ bool same_bits(const RunResult& a, const RunResult& b) {
       return p.first == q.first && at::equal(p.second, q.second);
     });
   };
-  return a.losses == b.losses && a.norms == b.norms && same(a.weights, b.weights) &&
+  return a.losses == b.losses && a.norms == b.norms &&
+         std::equal(a.weights.begin(), a.weights.end(), b.weights.begin(), b.weights.end(), same) &&
          std::equal(a.grads.begin(), a.grads.end(), b.grads.begin(), b.grads.end(), same);
 }
 

@@ -9,7 +9,7 @@
 #include "quatrain/cost/zero.h"
 #include "quatrain/engine/engine_test_support.h"
 #include "quatrain/engine/job.h"
-#include "quatrain/verify/compare.h"
+#include "quatrain/verify/run.h"
 
 namespace quatrain {
 
@@ -45,13 +45,6 @@ struct Recipe {
   std::function<std::int64_t(std::int64_t sample)> trained = nullptr;  // SyntheticOptions'
 };
 
-struct RunResult {
-  std::vector<double> losses, norms;
-  std::vector<NamedTensors> grads;  // of each step
-  NamedTensors weights;             // after the last
-  std::vector<TraceEvent> trace;    // of the last step
-};
-
 // A rank's job and its data, for tests that look inside. Called by every rank of `world`.
 struct GeometryData {
   SyntheticLoader data;
@@ -60,8 +53,10 @@ struct GeometryJob : GeometryData, RankJob {
   GeometryJob(const Recipe& recipe, const Geometry& geometry, Communicator& world);
 };
 
+Side side_of(const Recipe& recipe, const Geometry& geometry);
+// By collectives alone, on any backend.
 RunResult run_geometry(const Recipe& recipe, const Geometry& geometry, Communicator& world);
-// On threads of this process; what rank 0 saw.
+// On threads of this process.
 RunResult run_on_threads(const Recipe& recipe, const Geometry& geometry);
 
 // Largest relative error of losses, norms, gradients and weights, and where it is.
