@@ -19,10 +19,12 @@ namespace {
 
 enum class Subject : std::uint8_t { kNone, kParameter, kUnit, kGroup, kAxis };
 
+enum class Second : std::uint8_t { kNone, kNumber, kAxis };
+
 struct Row {
   FaultKind kind;
   Subject subject;  // what stands before the colon
-  bool number;      // and whether a number stands behind it
+  Second second;    // and behind it
   std::unique_ptr<RankHooks> (*make)(const FaultArguments&);
 };
 
@@ -35,48 +37,48 @@ const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
       {{"scale", "NAME:FACTOR", "the parameter's gradient is multiplied"},
        Subject::kParameter,
-       true,
+       Second::kNumber,
        make<ScaledGradient>},
       {{"drop_reduce", "NAME", "its gradient is not summed over ranks"},
        Subject::kParameter,
-       false,
+       Second::kNone,
        make<DroppedSum>},
       {{"double_reduce", "NAME", "its gradient is summed twice over ranks"},
        Subject::kParameter,
-       false,
+       Second::kNone,
        make<DoubledSum>},
       {{"swap_shards", "NAME", "two ranks hold each other's part of its gradient"},
        Subject::kParameter,
-       false,
+       Second::kNone,
        make<SwappedShards>},
-      {{"repeat", "NAME:N", "it counts N times in the forward: a bias added on every rank"},
+      {{"repeat", "NAME:AXIS", "in the forward it counts once a rank of the axis"},
        Subject::kParameter,
-       true,
+       Second::kAxis,
        make<RepeatedValue>},
       {{"stale_gather", "UNIT", "a ZeRO unit is gathered in step 1 and never again"},
        Subject::kUnit,
-       false,
+       Second::kNone,
        make<StaleGather>},
       {{"missing_gather", "GROUP:N",
         "each step's Nth all_gather of a group (dp, tp) brings nothing"},
        Subject::kGroup,
-       true,
+       Second::kNumber,
        make<MissingGather>},
       {{"norm_not_summed", "", "each rank takes the norm of its own shard"},
        Subject::kNone,
-       false,
+       Second::kNone,
        make<OwnNorm>},
       {{"loss_divisor", "rank", "each rank divides by its own tokens"},
        Subject::kNone,
-       false,
+       Second::kNone,
        make<OwnDivisor>},
       {{"shift_positions", "AXIS", "rank 1 of the axis puts later halves of sequences one ahead"},
        Subject::kAxis,
-       false,
+       Second::kNone,
        make<ShiftedPositions>},
       {{"dropout_seed", "AXIS", "dropout depends on the rank along the axis"},
        Subject::kAxis,
-       false,
+       Second::kNone,
        make<SeedByRank>},
   };
   return rows;
@@ -97,15 +99,18 @@ std::vector<std::string> parameter_names(const ModelSpec& spec) {
   return names;
 }
 
-// Names that a subject may have; empty: any.
-std::vector<std::string> names_of(Subject subject, const ModelSpec& spec) {
+std::vector<std::string> axis_names() {
+  const Mesh mesh;
   std::vector<std::string> names;
-  if (subject == Subject::kParameter) return parameter_names(spec);
-  if (subject == Subject::kAxis) {
-    const Mesh mesh;
-    for (const Axis axis : mesh.order()) names.emplace_back(name(axis));
-  }
+  for (const Axis axis : mesh.order()) names.emplace_back(name(axis));
   return names;
+}
+
+void expect_one_of(std::string_view text, std::string_view value,
+                   const std::vector<std::string>& names) {
+  if (std::find(names.begin(), names.end(), value) != names.end()) return;
+  refuse(text, fmt::format("there is no \"{}\"; did you mean {}?", value,
+                           join(nearest(value, names, 2), " or ")));
 }
 
 double number_of(std::string_view text, std::string_view value) {
@@ -124,17 +129,22 @@ FaultArguments arguments_of(std::string_view text, std::string_view value, const
     return arguments;
   }
   if (value.empty()) refuse(text, fmt::format("{} needs {}", row.kind.name, row.kind.argument));
-  if (row.number) {
+  if (row.second != Second::kNone) {
     const std::size_t colon = value.rfind(':');
     if (colon == std::string_view::npos) refuse(text, fmt::format("give {}", row.kind.argument));
-    arguments.number = number_of(text, value.substr(colon + 1));
+    const std::string_view second = value.substr(colon + 1);
+    if (row.second == Second::kNumber) arguments.number = number_of(text, second);
+    if (row.second == Second::kAxis) {
+      expect_one_of(text, second, axis_names());
+      arguments.axis = second;
+    }
     value = value.substr(0, colon);
   }
   arguments.name = value;
-  const std::vector<std::string> names = names_of(row.subject, spec);
-  if (!names.empty() && std::find(names.begin(), names.end(), value) == names.end()) {
-    refuse(text, fmt::format("there is no \"{}\"; did you mean {}?", value,
-                             join(nearest(value, names, 2), " or ")));
+  if (row.subject == Subject::kParameter) expect_one_of(text, value, parameter_names(spec));
+  if (row.subject == Subject::kAxis) {
+    expect_one_of(text, value, axis_names());
+    arguments.axis = value;
   }
   return arguments;
 }

@@ -5,8 +5,8 @@
 
 #include <limits>
 
+#include "quatrain/base/check.h"
 #include "quatrain/mesh/shape.h"
-#include "quatrain/nn/check.h"
 
 namespace quatrain {
 namespace {

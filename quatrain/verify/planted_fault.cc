@@ -13,8 +13,8 @@
 #include <numeric>
 #include <utility>
 
+#include "quatrain/base/check.h"
 #include "quatrain/base/error.h"
-#include "quatrain/nn/check.h"
 
 namespace quatrain {
 namespace {
@@ -199,10 +199,12 @@ void SwappedShards::on_gradients() {
 
 void RepeatedValue::begin_step() {
   at::Tensor value = shard_value();
-  if (!value.defined()) return;
+  const Mesh& mesh = arguments().mesh;
+  const int ranks = mesh.degree(axis_of(mesh, arguments().axis));
+  if (!value.defined() || ranks == 1) return;
   met();
   kept_ = value.clone();
-  value.mul_(arguments().number);
+  value.mul_(ranks);
 }
 void RepeatedValue::on_gradients() {
   if (kept_.defined()) shard_value().copy_(kept_);
@@ -266,14 +268,14 @@ Work OwnDivisor::run(const Call& call, Communicator& group, const Forward& forwa
 }
 
 std::unique_ptr<DataLoader> ShiftedPositions::wrap(std::unique_ptr<DataLoader> data) {
-  const Axis axis = axis_of(arguments().mesh, arguments().name);
+  const Axis axis = axis_of(arguments().mesh, arguments().axis);
   if (arguments().mesh.coord(axis) != 1) return data;
   met();
   return std::make_unique<ShiftedLoader>(std::move(data));
 }
 
 void SeedByRank::change(RankJobOptions& options) {
-  const Axis axis = axis_of(arguments().mesh, arguments().name);
+  const Axis axis = axis_of(arguments().mesh, arguments().axis);
   if (arguments().mesh.degree(axis) > 1) met();
   options.executor.seed += static_cast<std::uint64_t>(arguments().mesh.coord(axis));
 }

@@ -13,7 +13,8 @@
 namespace quatrain {
 
 struct FaultArguments {
-  std::string name;                             // of a parameter, unit, group or axis
+  std::string name = {};  // of a parameter, unit or group
+  std::string axis = {};
   double number = 0.0;                          // factor, count
   Mesh mesh = {};                               // of the rank
   std::shared_ptr<std::atomic<bool>> met = {};  // set by any rank whose run is changed
@@ -92,7 +93,7 @@ class SwappedShards final : public PlantedFault {
   Communicator* world_ = nullptr;
 };
 
-// In place of a bias that every rank of a row-parallel layer adds.
+// What a bias that every rank of a row-parallel layer adds comes to.
 class RepeatedValue final : public PlantedFault {
  public:
   using PlantedFault::PlantedFault;

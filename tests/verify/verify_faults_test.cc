@@ -17,14 +17,14 @@ using testing::HasSubstr;
 
 struct Planted {
   std::string fault;
-  ModelSpec spec;
   Geometry geometry;
-  // What is to be found.
-  Observed kind;
+  // What is to be found: the first tensor, the axes, part of the hint.
   std::string tensor;
-  int step;
   std::vector<AxisSet> axes;
   std::string hint;
+  ModelSpec spec = tensor_llama();
+  int step = 1;
+  Observed kind = Observed::kGradient;
 };
 
 VerifyReport found(const Planted& planted) {
@@ -60,185 +60,120 @@ void expect_found(const Planted& planted) {
 }
 
 const std::string kUp = "model.layers.1.mlp.up_proj.weight";
-const std::string kTable = "model.embed_tokens.weight";
+const std::string kKey = "model.layers.0.self_attn.k_proj.weight";
 const std::string kNorm = "model.layers.1.input_layernorm.weight";
-constexpr Observed kGradient = Observed::kGradient;
+const std::string kTable = "model.embed_tokens.weight";
 const AxisSet kShards = Axis::kDpShard;
+const AxisSet kData = kShards | Axis::kDpReplicate;
 const AxisSet kTensor = Axis::kTp;
 
 TEST(VerifyFaults, case_017_AFactorOfOnePercent) {
-  for (const Geometry& geometry :
-       {Geometry{.shards = 2, .zero_stage = 3}, Geometry{.tensor = 2, .sequence_parallel = true}}) {
-    expect_found({"scale=" + kUp + ":1.01",
-                  tensor_llama(),
-                  geometry,
-                  kGradient,
-                  kUp,
-                  1,
-                  {},
-                  "1.01 times the gradient"});
-  }
+  const std::string fault = "scale=" + kUp + ":1.01";
+  const std::string hint = "1.01 times the gradient";
+  expect_found({fault, {.shards = 2, .zero_stage = 3}, kUp, {}, hint});
+  expect_found({fault, {.tensor = 2, .sequence_parallel = true}, kUp, {}, hint});
 }
 
-TEST(VerifyFaults, DataParallel) {
-  const ModelSpec llama = tensor_llama();
-  ModelSpec even = llama;
+TEST(VerifyFaults, SumsOverDataRanks) {
+  const std::string drop = "drop_reduce=" + kUp;
+  const std::string twice = "double_reduce=" + kUp;
+  expect_found({drop, {.shards = 2}, kUp, {kShards}, "a sum over dp_shard is missing"});
+  expect_found({drop,
+                {.replicas = 2, .shards = 2},
+                kUp,
+                {kData},
+                "a sum over dp_replicate x dp_shard is missing"});
+  expect_found({drop,
+                {.shards = 2, .zero_stage = 2},
+                kUp,
+                {kShards},
+                "no pattern; it vanishes with dp_shard = 1"});
+  expect_found({twice,
+                {.shards = 2, .zero_stage = 3},
+                kUp,
+                {kShards},
+                "dp_shard times the gradient: summed twice over dp_shard"});
+}
+
+TEST(VerifyFaults, ShardsOfDataRanks) {
+  const std::string vanishes = "it vanishes with dp_shard = 1";
+  ModelSpec even = tensor_llama();
   even.vocab = 64;
-  const std::vector<Planted> all = {
-      {"drop_reduce=" + kUp,
-       llama,
-       {.shards = 2},
-       kGradient,
-       kUp,
-       1,
-       {kShards},
-       "a sum over dp_shard is missing"},
-      {"drop_reduce=" + kUp,
-       llama,
-       {.replicas = 2, .shards = 2},
-       kGradient,
-       kUp,
-       1,
-       {kShards | Axis::kDpReplicate},
-       "a sum over dp_replicate x dp_shard is missing"},
-      {"drop_reduce=" + kUp,
-       llama,
-       {.shards = 2, .zero_stage = 2},
-       kGradient,
-       kUp,
-       1,
-       {kShards},
-       "it vanishes with dp_shard = 1"},
-      {"double_reduce=" + kUp,
-       llama,
-       {.shards = 2, .zero_stage = 3},
-       kGradient,
-       kUp,
-       1,
-       {kShards},
-       "dp_shard times the gradient: summed twice over dp_shard"},
-      {"swap_shards=" + kTable,
-       even,
-       {.shards = 2, .zero_stage = 1},
-       kGradient,
-       kTable,
-       1,
-       {kShards},
-       "shards 0 and 1 of dp_shard are swapped"},
-      {"norm_not_summed",
-       llama,
-       {.shards = 2, .zero_stage = 1},
-       Observed::kGradNorm,
-       "grad_norm",
-       1,
-       {kShards},
-       "it vanishes with dp_shard = 1"},
-      {"stale_gather=layers.1",
-       llama,
-       {.shards = 2, .zero_stage = 3},
-       kGradient,
-       kTable,
-       2,
-       {kShards},
-       "the forward pass is wrong already; it vanishes with dp_shard = 1"},
-  };
-  for (const Planted& planted : all) expect_found(planted);
+  expect_found({"swap_shards=" + kTable,
+                {.shards = 2, .zero_stage = 1},
+                kTable,
+                {kShards},
+                "shards 0 and 1 of dp_shard are swapped",
+                even});
+  expect_found({"stale_gather=layers.1",
+                {.shards = 2, .zero_stage = 3},
+                kTable,
+                {kShards},
+                vanishes,
+                tensor_llama(),
+                2});
+  expect_found({"norm_not_summed",
+                {.shards = 2, .zero_stage = 1},
+                "grad_norm",
+                {kShards},
+                vanishes,
+                tensor_llama(),
+                1,
+                Observed::kGradNorm});
 }
 
 // Every rank divides by its own tokens: equal numbers of them make it a factor.
 TEST(VerifyFaults, LossDivisor) {
-  const Planted planted{"loss_divisor=rank",
-                        tensor_llama(),
-                        {.shards = 2},
-                        kGradient,
-                        kTable,
-                        1,
-                        {kShards},
-                        "look at what the loss is divided by"};
-  Recipe recipe{.spec = planted.spec, .global_batch = 8, .steps = 1};
+  Recipe recipe{.spec = tensor_llama(), .global_batch = 8, .steps = 1};
   recipe.trained = [](std::int64_t) { return 5; };
-  Question q = question(recipe, planted.geometry);
-  q.subject.hooks = parse_injection(planted.fault, planted.spec).hooks;
+  Question q = question(recipe, {.shards = 2});
+  q.subject.hooks = parse_injection("loss_divisor=rank", recipe.spec).hooks;
   const VerifyReport report = verify(q);
   ASSERT_FALSE(report.equal());
-  EXPECT_EQ(report.first->row.tensor, planted.tensor);
-  EXPECT_EQ(report.first->axes, planted.axes);
-  EXPECT_THAT(report.first->hint, HasSubstr(planted.hint));
+  EXPECT_EQ(report.first->row.tensor, kTable);
+  EXPECT_EQ(report.first->axes, std::vector{kShards});
+  EXPECT_THAT(report.first->hint, HasSubstr("look at what the loss is divided by"));
 }
 
-TEST(VerifyFaults, case_013_case_014_TensorParallel) {
-  const ModelSpec llama = tensor_llama();
-  const ModelSpec dropout = with_dropout(tensor_gpt2());
+TEST(VerifyFaults, case_013_case_014_SumsOverTensorRanks) {
+  const Geometry sequence{.tensor = 2, .sequence_parallel = true};
+  const std::string missing = "a sum over tp is missing";
+  const std::string twice = "tp times the gradient: summed twice over tp";
+  expect_found({"drop_reduce=" + kNorm, sequence, kNorm, {kTensor}, missing});
+  expect_found({"double_reduce=" + kNorm, sequence, kNorm, {kTensor}, twice});
+  expect_found({"scale=" + kNorm + ":0.5", sequence, kNorm, {kTensor}, "1/tp of the gradient"});
+  // Two heads of keys on four ranks.
+  expect_found({"drop_reduce=" + kKey, {.tensor = 4}, kKey, {kTensor}, missing});
+  expect_found({"double_reduce=" + kKey,
+                {.tensor = 4},
+                kKey,
+                {kTensor},
+                "2 times the gradient: summed twice over its copies on tp"});
+}
+
+TEST(VerifyFaults, ShardsOfTensorRanks) {
   const Geometry two{.tensor = 2};
   const Geometry sequence{.tensor = 2, .sequence_parallel = true};
-  const std::string k = "model.layers.0.self_attn.k_proj.weight";
-  const std::vector<Planted> all = {
-      {"drop_reduce=" + kNorm,
-       llama,
-       sequence,
-       kGradient,
-       kNorm,
-       1,
-       {kTensor},
-       "a sum over tp is missing"},
-      {"double_reduce=" + kNorm,
-       llama,
-       sequence,
-       kGradient,
-       kNorm,
-       1,
-       {kTensor},
-       "tp times the gradient: summed twice over tp"},
-      {"drop_reduce=" + k,
-       llama,
-       {.tensor = 4},
-       kGradient,
-       k,
-       1,
-       {kTensor},
-       "a sum over tp is missing"},
-      {"swap_shards=" + kUp,
-       llama,
-       two,
-       kGradient,
-       kUp,
-       1,
-       {kTensor},
-       "shards 0 and 1 of tp are swapped"},
-      {"missing_gather=tp:1",
-       llama,
-       sequence,
-       kGradient,
-       kTable,
-       1,
-       {kTensor},
-       "it vanishes with tp = 1"},
-      {"shift_positions=tp",
-       llama,
-       two,
-       kGradient,
-       kTable,
-       1,
-       {kTensor},
-       "it vanishes with tp = 1"},
-      {"dropout_seed=tp",
-       dropout,
-       two,
-       kGradient,
-       parameters(dropout).front().name,
-       1,
-       {kTensor},
-       "tp"},
-      {"norm_not_summed",
-       llama,
-       two,
-       Observed::kGradNorm,
-       "grad_norm",
-       1,
-       {kTensor},
-       "it vanishes with tp = 1"},
-  };
-  for (const Planted& planted : all) expect_found(planted);
+  const std::string vanishes = "it vanishes with tp = 1";
+  const std::string swapped = "shards 0 and 1 of tp are swapped";
+  expect_found({"swap_shards=" + kUp, two, kUp, {kTensor}, swapped});
+  expect_found({"missing_gather=tp:1", sequence, kTable, {kTensor}, vanishes});
+  expect_found({"shift_positions=tp", two, kTable, {kTensor}, vanishes});
+  expect_found({"norm_not_summed",
+                two,
+                "grad_norm",
+                {kTensor},
+                vanishes,
+                tensor_llama(),
+                1,
+                Observed::kGradNorm});
+}
+
+// The ranks of tp drop different elements of what they all hold, and part from there.
+TEST(VerifyFaults, DropoutByRank) {
+  const ModelSpec spec = with_dropout(tensor_gpt2());
+  const std::string table = parameters(spec).front().name;
+  expect_found({"dropout_seed=tp", {.tensor = 2}, table, {kTensor}, "tp", spec});
 }
 
 // Biases begin at zero: what is added once too often shows from the second step.
@@ -249,14 +184,13 @@ TEST(VerifyFaults, BiasAddedOnEveryRank) {
     return info.name.ends_with("0.attn.c_proj.bias");
   });
   ASSERT_NE(bias, all.end());
-  expect_found({"repeat=" + bias->name + ":2",
-                spec,
-                {.tensor = 2},
-                kGradient,
+  expect_found({"repeat=" + bias->name + ":tp",
+                {.tensor = 4, .sequence_parallel = true},
                 all.front().name,
-                2,
-                {},
-                "the forward pass is wrong already"});
+                {kTensor},
+                "the forward pass is wrong already; it vanishes with tp = 1",
+                spec,
+                2});
 }
 
 TEST(VerifyFaults, TextsThatAreRefused) {
@@ -276,6 +210,7 @@ TEST(VerifyFaults, TextsThatAreRefused) {
               HasSubstr("did you mean " + kUp));
   EXPECT_THAT(refusal("dropout_seed=dp"), HasSubstr("there is no \"dp\""));
   EXPECT_THAT(refusal("norm_not_summed=3"), HasSubstr("\"3\" says nothing"));
+  EXPECT_THAT(refusal("repeat=" + kUp + ":4"), HasSubstr("there is no \"4\""));
   EXPECT_THAT(refusal("drop_reduce"), HasSubstr("drop_reduce needs NAME"));
 }
 
