@@ -9,9 +9,12 @@
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/text.h"
+#include "quatrain/base/error.h"
+#include "quatrain/comm/thread/thread.h"
 #include "quatrain/engine/rank_thread.h"
 #include "quatrain/hub/hub.h"
 #include "quatrain/kernels/memory.h"
+#include "quatrain/spec/tensor_split.h"
 
 namespace quatrain::apps {
 namespace fs = std::filesystem;
@@ -21,21 +24,36 @@ struct Options {
   std::string from;
   std::string tokenizer;
   TextRequest request;
-  int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  int tp = 1;
+  int threads = 0;  // 0: the cores over the ranks
   bool json = false;
 };
+
+// On one rank of those that share each matrix: every one of them samples the same text.
+std::string generate_on(Communicator& tensor, const fs::path& folder, const Options& options) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency()) / tensor.size();
+  MemoryOwner memory;
+  const RankThread prologue(
+      {.threads = options.threads > 0 ? options.threads : std::max(1, cores), .memory = &memory});
+  const auto tokenizer =
+      open_tokenizer(options.tokenizer.empty() ? folder.string() : options.tokenizer);
+  BuildOptions build;
+  build.tp = &tensor;
+  Model model(read_hub_spec(folder), build);
+  model.allocate(false);
+  load_weights(model, folder);
+  return generate_text(model, *tokenizer, options.request);
+}
 
 int generate(const Options& options) {
   Console console(options.json);
   const fs::path folder = find_weights(options.from).weights;
-  const auto tokenizer =
-      open_tokenizer(options.tokenizer.empty() ? folder.string() : options.tokenizer);
-  MemoryOwner memory;
-  const RankThread prologue({.threads = options.threads, .memory = &memory});
-  Model model(read_hub_spec(folder), {});
-  model.allocate(false);
-  load_weights(model, folder);
-  const std::string text = generate_text(model, *tokenizer, options.request);
+  throw_if_any(check_split(read_hub_spec(folder), options.tp));
+  std::string text;
+  run_thread_ranks(options.tp, {}, [&](std::unique_ptr<Communicator> tensor) {
+    std::string own = generate_on(*tensor, folder, options);
+    if (tensor->rank() == 0) text = std::move(own);
+  });
   if (!options.json) console.line(printable(text));
   nlohmann::ordered_json document;
   document["prompt"] = options.request.prompt;
@@ -66,7 +84,11 @@ Registered add_generate(CLI::App& app) {
       ->capture_default_str();
   parser->add_option("--seed", request.seed, "the same seed, the same text")->capture_default_str();
   parser->add_option("--tokenizer", options->tokenizer, "default: the one in the folder");
-  parser->add_option("--threads", options->threads)->check(CLI::Range(1, 1024));
+  parser->add_option("--tp", options->tp, "ranks that share each matrix")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  parser->add_option("--threads", options->threads, "of each rank; default: the cores over ranks")
+      ->check(CLI::Range(1, 1024));
   parser->add_flag("--json", options->json, "one JSON document on stdout");
   parser->footer(
       "Example:\n  quatrain generate --from runs/demo --prompt 'And God said' --tokens 80");
