@@ -11,6 +11,7 @@
 #include "quatrain/engine/microbatch.h"
 #include "quatrain/engine/pass_builder.h"
 #include "quatrain/engine/rank_thread.h"
+#include "quatrain/kernels/matmul.h"
 #include "tests/books/stash_rows.h"
 #include "tests/tensor/grid.h"
 #include "tests/zero/counted_run.h"
@@ -231,28 +232,37 @@ TEST(TensorBooks, StashesHoldWhatTheWalkSays) {
   }
 }
 
+void expect_scratch(const Recipe& recipe, const Geometry& geometry, bool widened) {
+  static std::mutex mutex;
+  on_every_part(recipe, geometry,
+                [&](Model& model, const Pass& pass, const WorkShape& work, MemoryOwner& memory) {
+                  const std::int64_t before = memory.live()[MemoryCategory::kTransient];
+                  memory.reset_peak();
+                  Microbatch microbatch(model.layers(), pass);
+                  microbatch.forward();
+                  microbatch.backward();
+                  const std::int64_t highest =
+                      memory.highest()[MemoryCategory::kTransient] - before;
+                  const std::int64_t bound = transient_bound(recipe.spec, work, widened).value;
+                  const std::lock_guard lock(mutex);
+                  const std::string where = Counted{recipe, geometry}.name(work.split.rank);
+                  EXPECT_LE(highest, bound) << where;
+                  EXPECT_GE(highest, bound / 6) << "the bound is loose: " << where;
+                });
+}
+
 TEST(TensorBooks, ScratchStaysUnderItsBound) {
-  std::mutex mutex;
   for (const Recipe& recipe : recipes()) {
     if (!recipe.trainable.empty()) continue;
     for (Geometry geometry : splits({2, 8})) {
       for (const int chunks : {1, 3}) {
         geometry.overlap_chunks = chunks;
-        on_every_part(
-            recipe, geometry,
-            [&](Model& model, const Pass& pass, const WorkShape& work, MemoryOwner& memory) {
-              const std::int64_t before = memory.live()[MemoryCategory::kTransient];
-              memory.reset_peak();
-              Microbatch microbatch(model.layers(), pass);
-              microbatch.forward();
-              microbatch.backward();
-              const std::int64_t highest = memory.highest()[MemoryCategory::kTransient] - before;
-              const std::int64_t bound = transient_bound(recipe.spec, work).value;
-              const std::lock_guard lock(mutex);
-              const std::string where = Counted{recipe, geometry}.name(work.split.rank);
-              EXPECT_LE(highest, bound) << where;
-              EXPECT_GE(highest, bound / 6) << "the bound is loose: " << where;
-            });
+        for (const bool widened : {false, true}) {
+          if (widened && recipe.dtype != Dtype::kBFloat16) continue;
+          kernels::widen_bf16_products(widened);
+          expect_scratch(recipe, geometry, widened);
+        }
+        kernels::widen_bf16_products(false);
         if (testing::Test::HasFailure()) return;
       }
     }
