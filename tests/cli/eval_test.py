@@ -76,6 +76,13 @@ class Generate(CommandTest):
         self.assertEqual(cold, {self.text("--temperature", "3", "--top-k", "1")})
         self.assertEqual(cold, {self.text("--temperature", "0", "--threads", "2")})
 
+    def test_ranks_that_share_each_matrix_write_the_same(self):
+        for how in (("--temperature", "0"), ("--temperature", "2", "--seed", "3")):
+            one = self.text(*how)
+            for tp in ("2", "4", "8"):
+                self.assertEqual(self.text(*how, "--tp", tp), one, how)
+        self.run_command("generate", "--from", "runs/tiny", "--prompt", "x", "--tp", "3", code=2)
+
     def test_text_without_json(self):
         plain = self.run_command("generate", "--from", "runs/tiny", "--prompt", "Sing, O",
                                  "--tokens", "24", "--temperature", "0").stdout

@@ -34,6 +34,22 @@ class Ranks(CommandTest):
                 worst = max(abs(a - b) / b for a, b in zip(column(many, "loss"), one))
                 self.assertLess(worst, 1e-5)
 
+    def test_tensor_parallel_ranks_equal_one_rank(self):
+        one = self.train("one-tp", *BATCH)
+        for name, *overrides in (("tp2", "parallel.tp=2"),
+                                 ("tp4sp", "parallel.tp=4", "parallel.sequence_parallel=true"),
+                                 ("tp2dp2", "parallel.tp=2", "parallel.dp_shard=2",
+                                  "parallel.zero=3", "debug.check_replicas=2")):
+            with self.subTest(name):
+                many = self.train(name, *BATCH, *overrides)
+                worst = max(abs(a - b) / b
+                            for a, b in zip(column(many, "loss"), column(one, "loss")))
+                self.assertLess(worst, 1e-5)
+                self.assertEqual({path.name for path in (many / "weights").iterdir()},
+                                 {path.name for path in (one / "weights").iterdir()})
+                self.run_command("generate", "--from", f"runs/{name}", "--prompt", "Sing",
+                                 "--tokens", "4")
+
     @unittest.skipUnless(MPIRUN, "no MPI")
     def test_processes_have_the_bits_of_threads(self):
         for replicas, ranks, zero in ((1, 2, 0), (1, 2, 3), (1, 4, 0), (1, 4, 3), (2, 4, 2)):
@@ -43,6 +59,10 @@ class Ranks(CommandTest):
                 name = f"{replicas}-{ranks}-{zero}"
                 self.expect_same_run(self.train(f"threads{name}", *run),
                                      self.train(f"mpi{name}", *run, processes=ranks))
+        run = [*geometry(2, 1), "parallel.tp=2", "parallel.sequence_parallel=true",
+               "training.steps=3"]
+        self.expect_same_run(self.train("threads-tp", *run),
+                             self.train("mpi-tp", *run, processes=4))
 
     @unittest.skipUnless(MPIRUN, "no MPI")
     def test_fifty_steps_on_eight_ranks(self):
