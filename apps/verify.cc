@@ -68,7 +68,7 @@ RunConfig one_rank(const RunConfig& subject) {
 class Configs {
  public:
   explicit Configs(const Options& options) : options_(options) {
-    subject = load({});
+    subject = load({}, options.ranks);
     if (subject.data.train.empty()) {
       throw ConfigError(options.config +
                         ": data.train is empty; give [data] train = [{ path = ... }]");
@@ -93,20 +93,21 @@ class Configs {
   RunConfig changed(const std::vector<std::string>& more) const {
     std::vector<std::string> overrides = {
         fmt::format("training.micro_batch={}", subject.training.micro_batch),
-        "training.accumulation=0", "training.global_batch=0"};
+        "training.accumulation=0", "training.global_batch=0",
+        fmt::format("parallel.dp_shard={}", subject.parallel.dp_shard)};
     overrides.insert(overrides.end(), more.begin(), more.end());
-    return load(overrides);
+    return load(overrides, 0);
   }
-  RunConfig load(const std::vector<std::string>& more) const {
+  RunConfig load(const std::vector<std::string>& more, int ranks) const {
     std::vector<std::string> overrides = options_.overrides;
     overrides.push_back("training.dtype=" + options_.dtype);
     overrides.insert(overrides.end(), more.begin(), more.end());
-    return load_config(options_.config, overrides, options_.ranks);
+    return load_config(options_.config, overrides, ranks);
   }
   const Options& options_;
 };
 
-// `config` and `tokenizer` outlive it.
+// `tokenizer` outlives it.
 Side side_of(const RunConfig& config, const Tokenizer* tokenizer) {
   Side side;
   side.job = rank_job_options(config);
@@ -124,7 +125,7 @@ Side side_of(const RunConfig& config, const Tokenizer* tokenizer) {
   return side;
 }
 
-// "dp_shard 2 x tp 2, zero 1"
+// "dp_shard 2 x tp 2, zero 1, sequence_parallel, 4 x 2 sequences a rank"
 std::string geometry(const RunConfig& config) {
   const Plan plan = make_plan(config);
   const Mesh mesh(plan.degrees, plan.axis_order, 0);
@@ -134,8 +135,12 @@ std::string geometry(const RunConfig& config) {
       degrees.push_back(fmt::format("{} {}", name(axis), mesh.degree(axis)));
   }
   if (degrees.empty()) degrees.emplace_back("one rank");
-  return fmt::format("{}, zero {}, {} x {} sequences a rank", join(degrees, " x "), plan.zero_stage,
-                     plan.num_microbatches, plan.microbatch_size);
+  std::string text = fmt::format("{}, zero {}", join(degrees, " x "), plan.zero_stage);
+  if (plan.sequence_parallel) text += ", sequence_parallel";
+  if (plan.recompute != Recompute::kNone)
+    text += fmt::format(", recompute {}", name(plan.recompute));
+  return text +
+         fmt::format(", {} x {} sequences a rank", plan.num_microbatches, plan.microbatch_size);
 }
 
 std::string title(const VerifyRow& row) {

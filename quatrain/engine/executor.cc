@@ -9,7 +9,6 @@
 #include <numeric>
 #include <utility>
 
-#include "quatrain/engine/microbatch.h"
 #include "quatrain/engine/pass_builder.h"
 #include "quatrain/kernels/check.h"
 
@@ -78,7 +77,7 @@ void Executor::Impl::begin(const Schedule& schedule, std::int64_t step) {
   microbatches.clear();
   for (int m = 0; m < schedule.num_microbatches; ++m) {
     microbatches.push_back(std::make_unique<Microbatch>(
-        model.layers(), training_pass(data.microbatch(step, m), context, m)));
+        model.layers(), training_pass(data.microbatch(step, m), context, m), options.on_output));
   }
   units.begin_step(&trace);
 }

@@ -10,6 +10,7 @@
 
 #include "quatrain/comm/communicator.h"
 #include "quatrain/data/data_loader.h"
+#include "quatrain/engine/microbatch.h"
 #include "quatrain/engine/trace.h"
 #include "quatrain/engine/zero_units.h"
 #include "quatrain/kernels/flops.h"
@@ -39,6 +40,7 @@ struct ExecutorOptions {
   bool trace = false;
   // Called when the shards hold the step's whole gradients, before their norm and the update.
   std::function<void()> on_gradients = nullptr;
+  LayerObserver on_output = nullptr;  // of every micro-batch
 };
 
 class Executor {

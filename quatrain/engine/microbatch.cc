@@ -29,8 +29,12 @@ class OwnFiller final : public Filler {
 
 }  // namespace
 
-Microbatch::Microbatch(std::span<const std::unique_ptr<Layer>> layers, Pass pass)
-    : layers_(layers), pass_(std::move(pass)), stashes_(layers.size()) {
+Microbatch::Microbatch(std::span<const std::unique_ptr<Layer>> layers, Pass pass,
+                       LayerObserver observer)
+    : layers_(layers),
+      observer_(std::move(observer)),
+      pass_(std::move(pass)),
+      stashes_(layers.size()) {
   pass_.sums = &sums_;
 }
 
@@ -88,6 +92,7 @@ void Microbatch::forward_layer() {
   const ScopedPass pass(PassKind::kForward);
   const at::Tensor x = forward_done_ == 0 ? pass_.tokens_BT : std::move(x_);
   x_ = layers_[forward_done_]->forward(x, pass_, stashes_[forward_done_]);
+  if (observer_) observer_(static_cast<int>(forward_done_), x_);
   ++forward_done_;
   if (forward_done_ == layers_.size()) x_.reset();
 }

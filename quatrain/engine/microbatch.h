@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,10 +16,14 @@
 
 namespace quatrain {
 
+// Sees the output of a layer's forward; the head's is its share of the loss.
+using LayerObserver = std::function<void(int layer, const at::Tensor& output)>;
+
 class Microbatch {
  public:
   // `layers` outlive it.
-  Microbatch(std::span<const std::unique_ptr<Layer>> layers, Pass pass);
+  Microbatch(std::span<const std::unique_ptr<Layer>> layers, Pass pass,
+             LayerObserver observer = nullptr);
   Microbatch(const Microbatch&) = delete;
   Microbatch& operator=(const Microbatch&) = delete;
 
@@ -44,6 +49,7 @@ class Microbatch {
   void weight_half();
 
   std::span<const std::unique_ptr<Layer>> layers_;
+  LayerObserver observer_;
   LossSums sums_;
   Pass pass_;
   std::vector<Stash> stashes_;

@@ -2,6 +2,7 @@
 // Ranks meet at two barriers around each visit: between them only rank 0 touches tensors.
 #include "quatrain/verify/run.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "quatrain/comm/thread/thread.h"
@@ -12,11 +13,23 @@ namespace {
 
 using Visit = std::function<bool(const StepView&)>;
 
+// Of each layer's outputs in a step.
+struct Squares {
+  std::vector<double> sums, counts;
+  void add(std::size_t layer, double sum, double count) {
+    sums.resize(std::max(layer + 1, sums.size()));
+    counts.resize(sums.size());
+    sums[layer] += sum;
+    counts[layer] += count;
+  }
+};
+
 // What the rank threads share.
 struct Meeting {
   explicit Meeting(int ranks) : held(static_cast<std::size_t>(ranks)) {}
   struct Held {
     ScatteredTensors weights, grads;
+    Squares squares;
   };
   std::vector<Held> held;  // by rank
   bool goes_on = true;     // written by rank 0 between the barriers
@@ -26,9 +39,16 @@ StepView view_of(const Meeting& meeting, StepReport report) {
   StepView view;
   view.step = static_cast<int>(report.step);
   view.report = std::move(report);
+  Squares all;
   for (const Meeting::Held& held : meeting.held) {
     merge(view.weights, held.weights);
     merge(view.grads, held.grads);
+    for (std::size_t layer = 0; layer < held.squares.sums.size(); ++layer) {
+      all.add(layer, held.squares.sums[layer], held.squares.counts[layer]);
+    }
+  }
+  for (std::size_t layer = 0; layer < all.sums.size(); ++layer) {
+    view.outputs.push_back(all.sums[layer] / all.counts[layer]);
   }
   return view;
 }
@@ -58,6 +78,11 @@ class RankRun {
   RankJobOptions options() {
     RankJobOptions options = side_.job;
     options.executor.on_gradients = [hooks = hooks_.get()] { hooks->on_gradients(); };
+    options.executor.on_output = [this](int layer, const at::Tensor& output) {
+      const at::Tensor y = output.to(at::kDouble);
+      squares_.add(static_cast<std::size_t>(layer), y.mul(y).sum().item<double>(),
+                   static_cast<double>(y.numel()));
+    };
     hooks_->change(options);
     return options;
   }
@@ -66,6 +91,7 @@ class RankRun {
     Meeting::Held& own = meeting.held[static_cast<std::size_t>(world_->rank())];
     own.weights = owned_weights(job_.units, mesh_);
     if (report.step > 0) own.grads = owned_grads(job_.units, mesh_);
+    own.squares = std::exchange(squares_, {});
     world_->barrier().wait();
     if (world_->rank() == 0) meeting.goes_on = visit(view_of(meeting, std::move(report)));
     world_->barrier().wait();
@@ -78,6 +104,7 @@ class RankRun {
   std::unique_ptr<RankHooks> hooks_;
   std::unique_ptr<Communicator> world_;
   std::unique_ptr<DataLoader> data_;
+  Squares squares_;
   RankJob job_;
 };
 

@@ -41,6 +41,9 @@ struct StepView {
   StepReport report;         // rank 0's
   ScatteredTensors weights;  // of all ranks
   ScatteredTensors grads;    // of the step; none before the first
+  // Mean square of each layer's outputs over all ranks and micro-batches: the same number however
+  // rows are cut or copied.
+  std::vector<double> outputs;
 };
 
 // Runs the steps 1 to `steps`. `visit` sees the state before the first and after each, on rank 0's

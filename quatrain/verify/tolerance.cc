@@ -43,8 +43,12 @@ Errors at_least_the_median(Errors errors) {
 }  // namespace
 
 StepValues values_of(const StepView& view) {
-  return {view.step, view.report.loss, view.report.grad_norm, assemble(view.grads),
-          assemble(view.weights)};
+  return {view.step,
+          view.report.loss,
+          view.report.grad_norm,
+          assemble(view.grads),
+          assemble(view.weights),
+          view.outputs};
 }
 
 std::vector<StepValues> all_values(const Side& side, int steps) {

@@ -15,6 +15,7 @@ struct StepValues {
   int step = 0;
   double loss = 0.0, norm = 0.0;
   NamedTensors grads, weights;
+  std::vector<double> outputs;  // StepView's
 };
 StepValues values_of(const StepView& view);
 std::vector<StepValues> all_values(const Side& side, int steps);  // by step, from 0

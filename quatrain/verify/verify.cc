@@ -114,7 +114,16 @@ Diagnosis Comparison::look_at(const VerifyRow& row, const StepView& view,
   const auto have = tensors.find(row.tensor);
   const auto should = right.find(row.tensor);
   if (have == tensors.end() || should == right.end()) return {{}, "only one side has it", {}};
+  if (should->second.sizes() != at::IntArrayRef(have->second.shape)) {
+    return {{}, "the shapes differ", {}};
+  }
   return diagnose(have->second, should->second, mesh, row.tolerance, noun);
+}
+
+// As parameters count: the first is the embedding, the last the head.
+std::string layer_name(std::size_t layer, std::size_t layers) {
+  if (layer == 0) return "the embedding";
+  return layer + 1 == layers ? "the head" : fmt::format("layers.{}", layer - 1);
 }
 
 // What the other rows of the step add to the first one's pattern.
@@ -123,15 +132,23 @@ std::string Comparison::remarks(const std::vector<VerifyRow>& rows, const Diagno
   std::string text;
   const bool every = diagnosis.factor && got.grads.size() > 1 &&
                      std::all_of(got.grads.begin(), got.grads.end(), [&](const auto& grad) {
-                       const at::Tensor& right = want(got.step).grads.at(grad.first);
-                       const auto factor = common_factor(grad.second, right);
+                       const auto right = want(got.step).grads.find(grad.first);
+                       if (right == want(got.step).grads.end()) return false;
+                       const auto factor = common_factor(grad.second, right->second);
                        return factor && std::abs(*factor / *diagnosis.factor - 1.0) < 1e-3;
                      });
   if (every) text += "; every gradient has this factor: look at what the loss is divided by";
-  const bool loss_differs = std::any_of(rows.begin(), rows.end(), [](const VerifyRow& row) {
+  const auto loss = std::find_if(rows.begin(), rows.end(), [](const VerifyRow& row) {
     return row.kind == Observed::kLoss && row.differs();
   });
-  if (loss_differs && !every) text += "; the loss differs too: the forward pass is wrong already";
+  if (loss == rows.end() || every) return text;
+  text += "; the loss differs too: the forward pass is wrong already";
+  const std::vector<double>& right = want(got.step).outputs;
+  for (std::size_t layer = 0; layer < std::min(right.size(), got.outputs.size()); ++layer) {
+    if (relative_error(got.outputs[layer], right[layer]) <= loss->tolerance) continue;
+    text += ", from the output of " + layer_name(layer, right.size()) + " on";
+    break;
+  }
   return text;
 }
 

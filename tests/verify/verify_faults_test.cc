@@ -109,7 +109,7 @@ TEST(VerifyFaults, ShardsOfDataRanks) {
                 {.shards = 2, .zero_stage = 3},
                 kTable,
                 {kShards},
-                vanishes,
+                "from the output of layers.1 on; " + vanishes,
                 tensor_llama(),
                 2});
   expect_found({"norm_not_summed",
@@ -157,8 +157,9 @@ TEST(VerifyFaults, ShardsOfTensorRanks) {
   const std::string vanishes = "it vanishes with tp = 1";
   const std::string swapped = "shards 0 and 1 of tp are swapped";
   expect_found({"swap_shards=" + kUp, two, kUp, {kTensor}, swapped});
-  expect_found({"missing_gather=tp:1", sequence, kTable, {kTensor}, vanishes});
-  expect_found({"shift_positions=tp", two, kTable, {kTensor}, vanishes});
+  const std::string first_block = "from the output of layers.0 on; " + vanishes;
+  expect_found({"missing_gather=tp:1", sequence, kTable, {kTensor}, first_block});
+  expect_found({"shift_positions=tp", two, kTable, {kTensor}, first_block});
   expect_found({"norm_not_summed",
                 two,
                 "grad_norm",
@@ -173,7 +174,12 @@ TEST(VerifyFaults, ShardsOfTensorRanks) {
 TEST(VerifyFaults, DropoutByRank) {
   const ModelSpec spec = with_dropout(tensor_gpt2());
   const std::string table = parameters(spec).front().name;
-  expect_found({"dropout_seed=tp", {.tensor = 2}, table, {kTensor}, "tp", spec});
+  expect_found({"dropout_seed=tp",
+                {.tensor = 2},
+                table,
+                {kTensor},
+                "from the output of the embedding on",
+                spec});
 }
 
 // Biases begin at zero: what is added once too often shows from the second step.
@@ -188,7 +194,7 @@ TEST(VerifyFaults, BiasAddedOnEveryRank) {
                 {.tensor = 4, .sequence_parallel = true},
                 all.front().name,
                 {kTensor},
-                "the forward pass is wrong already; it vanishes with tp = 1",
+                "from the output of layers.0 on; it vanishes with tp = 1",
                 spec,
                 2});
 }
