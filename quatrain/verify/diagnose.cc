@@ -88,7 +88,7 @@ class Patterns {
  public:
   Patterns(const Scattered& got, const at::Tensor& want, const Mesh& mesh, double tolerance,
            std::string noun)
-      : mesh_(mesh), sets_(axis_sets(mesh)), noun_(std::move(noun)) {
+      : mesh_(mesh), sets_(axis_sets(mesh)), noun_(std::move(noun)), tolerance_(tolerance) {
     want_ = want.to(at::kDouble);
     whole_ = assemble(got).to(at::kDouble);
     bound_ = tolerance * largest(want_);
@@ -108,6 +108,9 @@ class Patterns {
   // Pieces that belong together, by the coordinate along some axes.
   using Line = std::map<int, const Piece*>;
 
+  bool near(double factor, double whole) const {
+    return std::abs(factor / whole - 1.0) <= std::max(kExplained, tolerance_);
+  }
   bool right(const Piece& piece) const {
     return largest(piece.values.sub(within(want_, piece.box))) <= bound_;
   }
@@ -125,6 +128,7 @@ class Patterns {
   std::vector<AxisSet> sets_;
   std::string noun_;
   at::Tensor want_, whole_;
+  double tolerance_;
   double bound_;
   double explained_;
   std::vector<Piece> pieces_;
@@ -227,13 +231,13 @@ Diagnosis Patterns::copies_that_differ() const {
 }
 
 Diagnosis Patterns::factor_of_all() const {
-  const std::optional<double> factor = common_factor(whole_, want_);
+  const std::optional<double> factor = common_factor(whole_, want_, tolerance_);
   if (!factor) return {};
   if (std::abs(*factor) <= kExplained) return {{}, fmt::format("the {} is zero", noun_), factor};
   const auto with_degree = [&](double wanted) {
     std::vector<AxisSet> fit;
     for (const AxisSet axes : sets_) {
-      if (std::abs(wanted / mesh_.degree(axes) - 1.0) <= kExplained) fit.push_back(axes);
+      if (near(wanted, mesh_.degree(axes))) fit.push_back(axes);
     }
     return simplest(fit);
   };
@@ -250,7 +254,7 @@ Diagnosis Patterns::factor_of_all() const {
             factor};
   }
   for (const AxisSet axes : sets_) {
-    if (*factor <= 1.0 || std::abs(*factor / copies_along(axes) - 1.0) > kExplained) continue;
+    if (*factor <= 1.0 || !near(*factor, copies_along(axes))) continue;
     return {{axes},
             fmt::format("{} the {}: summed twice over its copies on {}", times(*factor), noun_,
                         to_string(axes)),
@@ -312,7 +316,7 @@ Diagnosis Patterns::shards_alone() const {
       seen.insert(at);
       if (right(piece)) continue;
       wrong.insert(at);
-      factors.push_back(common_factor(piece.values, within(want_, piece.box)));
+      factors.push_back(common_factor(piece.values, within(want_, piece.box), tolerance_));
     }
     if (wrong.empty() || wrong.size() == seen.size()) continue;
     const std::vector<int> coords(wrong.begin(), wrong.end());
@@ -327,14 +331,17 @@ Diagnosis Patterns::shards_alone() const {
 
 }  // namespace
 
-std::optional<double> common_factor(const at::Tensor& got, const at::Tensor& want) {
+std::optional<double> common_factor(const at::Tensor& got, const at::Tensor& want,
+                                    double tolerance) {
   const at::Tensor a = got.to(at::kDouble);
   const at::Tensor b = want.to(at::kDouble);
   const double norm = b.mul(b).sum().item<double>();
   if (a.sizes() != b.sizes() || norm == 0.0) return std::nullopt;
   const double factor = a.mul(b).sum().item<double>() / norm;
   const double unexplained = largest(a.sub(b.mul(factor)));
-  if (!(unexplained <= kExplained * largest(a.sub(b)))) return std::nullopt;
+  const double error = largest(a.sub(b));
+  const double rounding = std::min(tolerance * largest(b), 0.25 * error);
+  if (!(unexplained <= std::max(kExplained * error, rounding))) return std::nullopt;
   return factor;
 }
 

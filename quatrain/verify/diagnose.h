@@ -28,7 +28,9 @@ struct Diagnosis {
 Diagnosis diagnose(const Scattered& got, const at::Tensor& want, const Mesh& mesh, double tolerance,
                    const std::string& noun);
 
-// The factor that got is of want all over, to a thousandth of their distance, if there is one.
-std::optional<double> common_factor(const at::Tensor& got, const at::Tensor& want);
+// The factor that got is of want all over, if there is one: what it leaves unexplained is a
+// thousandth of their distance, or rounding (`tolerance`) that is a quarter of it at most.
+std::optional<double> common_factor(const at::Tensor& got, const at::Tensor& want,
+                                    double tolerance = 0.0);
 
 }  // namespace quatrain

@@ -37,8 +37,8 @@ class Comparison {
   std::optional<VerifyRow> first_of(const std::vector<VerifyRow>& rows) const;
   void note(const std::vector<VerifyRow>& rows);
   Diagnosis look_at(const VerifyRow& row, const StepView& view, const StepValues& got) const;
-  std::string remarks(const std::vector<VerifyRow>& rows, const Diagnosis& diagnosis,
-                      const StepValues& got) const;
+  std::string remarks(const std::vector<VerifyRow>& rows, const VerifyRow& first,
+                      const Diagnosis& diagnosis, const StepValues& got) const;
   void ask_other_geometries();
   bool differs(const Side& side, const VerifyRow& row) const;
   const StepValues& want(int step) const { return reference_.at(static_cast<std::size_t>(step)); }
@@ -127,16 +127,18 @@ std::string layer_name(std::size_t layer, std::size_t layers) {
 }
 
 // What the other rows of the step add to the first one's pattern.
-std::string Comparison::remarks(const std::vector<VerifyRow>& rows, const Diagnosis& diagnosis,
-                                const StepValues& got) const {
+std::string Comparison::remarks(const std::vector<VerifyRow>& rows, const VerifyRow& first,
+                                const Diagnosis& diagnosis, const StepValues& got) const {
   std::string text;
-  const bool every = diagnosis.factor && got.grads.size() > 1 &&
-                     std::all_of(got.grads.begin(), got.grads.end(), [&](const auto& grad) {
-                       const auto right = want(got.step).grads.find(grad.first);
-                       if (right == want(got.step).grads.end()) return false;
-                       const auto factor = common_factor(grad.second, right->second);
-                       return factor && std::abs(*factor / *diagnosis.factor - 1.0) < 1e-3;
-                     });
+  const bool every =
+      diagnosis.factor && got.grads.size() > 1 &&
+      std::all_of(got.grads.begin(), got.grads.end(), [&](const auto& grad) {
+        const auto right = want(got.step).grads.find(grad.first);
+        if (right == want(got.step).grads.end()) return false;
+        const auto factor = common_factor(grad.second, right->second, first.tolerance);
+        return factor &&
+               std::abs(*factor / *diagnosis.factor - 1.0) <= std::max(1e-3, first.tolerance);
+      });
   if (every) text += "; every gradient has this factor: look at what the loss is divided by";
   const auto loss = std::find_if(rows.begin(), rows.end(), [](const VerifyRow& row) {
     return row.kind == Observed::kLoss && row.differs();
@@ -162,7 +164,7 @@ void Comparison::run() {
     const std::optional<VerifyRow> row = first_of(rows);
     if (!row) return true;
     const Diagnosis diagnosis = look_at(*row, view, got);
-    first_ = {*row, diagnosis.axes, diagnosis.hint + remarks(rows, diagnosis, got)};
+    first_ = {*row, diagnosis.axes, diagnosis.hint + remarks(rows, *row, diagnosis, got)};
     explained_ = diagnosis.found();
     return true;
   });

@@ -60,7 +60,7 @@ struct VerifyReport {
 // least the median of its kind and 4 units of rounding: a sum in another order rounds otherwise,
 // and no more. Weights may differ by what their gradients' differences do to them beside.
 inline constexpr double kFloat64Tolerance = 1e-12;
-inline constexpr double kRoundings = 3.0;
+inline constexpr double kRoundings = 5.0;
 VerifyReport verify(const Question& question);
 
 }  // namespace quatrain

@@ -182,6 +182,25 @@ TEST(VerifyFaults, DropoutByRank) {
                 spec});
 }
 
+// Rounding does not hide what is an axis's.
+TEST(VerifyFaults, InBFloat16) {
+  for (const auto& [fault, hint] :
+       {std::pair{"double_reduce=", "tp times the gradient: summed twice over tp"},
+        {"drop_reduce=", "a sum over tp is missing"}}) {
+    Recipe recipe{.spec = tensor_llama(), .dtype = Dtype::kBFloat16, .global_batch = 8, .steps = 1};
+    const Geometry geometry{.tensor = 2, .sequence_parallel = true};
+    Question q = question(recipe, geometry);
+    recipe.dtype = Dtype::kFloat64;
+    q.exact = side_of(recipe, opponent(geometry));
+    q.subject.hooks = parse_injection(fault + kNorm, recipe.spec).hooks;
+    const VerifyReport report = verify(q);
+    ASSERT_FALSE(report.equal());
+    EXPECT_EQ(report.first->row.tensor, kNorm);
+    EXPECT_EQ(report.first->axes, std::vector{kTensor});
+    EXPECT_THAT(report.first->hint, HasSubstr(hint));
+  }
+}
+
 // Biases begin at zero: what is added once too often shows from the second step.
 TEST(VerifyFaults, BiasAddedOnEveryRank) {
   const ModelSpec spec = tensor_gpt2();
