@@ -284,7 +284,7 @@ Registered add_verify(CLI::App& app) {
   parser->add_flag("--json", options->json, "one JSON document on stdout, the rest on stderr");
   parser->footer(help_of_faults() +
                  "\nExit code 0: equal, 1: different.\n\nExample:\n  quatrain verify "
-                 "configs/demo.toml parallel.dp_shard=2 parallel.zero=3 --steps 2");
+                 "configs/demo.toml parallel.tp=2 parallel.sequence_parallel=true --steps 2");
   return {parser, [options] { return verify(*options); }};
 }
 
