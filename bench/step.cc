@@ -45,8 +45,9 @@ BenchModel model_of(const Options& options) {
 nlohmann::json run_threads(const Options& options) {
   nlohmann::json result;
   run_thread_ranks(options.ranks, {}, [&](std::unique_ptr<Communicator> world) {
-    nlohmann::json own = measure_steps(*world, model_of(options), options.step);
-    if (world->rank() == 0) result = std::move(own);
+    const int rank = world->rank();
+    nlohmann::json own = measure_steps(std::move(world), model_of(options), options.step);
+    if (rank == 0) result = std::move(own);
   });
   result["peak_bytes"] = peak_resident_bytes() / options.ranks;
   return result;
@@ -54,8 +55,8 @@ nlohmann::json run_threads(const Options& options) {
 
 nlohmann::json run_process(const Options& options) {
   MpiWorld mpi(discover_launch(process_environment));
+  nlohmann::json result = measure_steps(mpi.communicator(), model_of(options), options.step);
   const auto world = mpi.communicator();
-  nlohmann::json result = measure_steps(*world, model_of(options), options.step);
   const at::Tensor peak = at::full({1}, peak_resident_bytes(), at::kLong);
   world->all_reduce(peak, ReduceOp::kMax).wait();
   result["peak_bytes"] = peak.item<std::int64_t>();
@@ -66,21 +67,25 @@ nlohmann::json run(const Options& options) {
   kernels::widen_bf16_products(options.widen_bf16);
   if (options.backend == "mpi") return run_process(options);
   if (options.ranks > 1) return run_threads(options);
-  const auto world = make_self_communicator();
-  nlohmann::json result = measure_steps(*world, model_of(options), options.step);
+  nlohmann::json result = measure_steps(make_self_communicator(), model_of(options), options.step);
   result["peak_bytes"] = peak_resident_bytes();
   return result;
 }
 
 void add_options(CLI::App& app, Options& options) {
   app.add_option("--model", options.model)->check(CLI::IsMember(bench_models()));
-  app.add_option("--batch", options.batch, "sequences a rank and micro-batch; 0: the model's");
+  app.add_option("--batch", options.batch, "sequences a data rank and micro-batch; 0: the model's");
   app.add_option("--ranks", options.ranks, "threads of this process")->check(CLI::Range(1, 64));
   app.add_option("--backend", options.backend, "mpi: this is one process under mpirun")
       ->check(CLI::IsMember({"thread", "mpi"}));
   app.add_option("--zero", options.step.zero_stage)->check(CLI::Range(0, 3));
   app.add_option("--accumulation", options.step.accumulation)->check(CLI::Range(1, 1024));
   app.add_option("--prefetch", options.step.prefetch)->check(CLI::Range(0, 64));
+  app.add_option("--tp", options.step.tp, "ranks that share each sequence")
+      ->check(CLI::Range(1, 64));
+  app.add_flag("--sequence-parallel", options.step.sequence_parallel);
+  app.add_flag("--gather-again", options.step.gather_again);
+  app.add_option("--overlap-chunks", options.step.overlap_chunks)->check(CLI::Range(1, 64));
   app.add_option("--steps", options.step.steps)->check(CLI::Range(1, 1 << 20));
   app.add_option("--warmup", options.step.warmup);
   app.add_option("--threads", options.step.threads, "compute threads a rank");

@@ -5,8 +5,12 @@ their ratio and peak memory. Prints one table and writes one JSON file.
 
     bench/step.py BUILD_FOLDER [--pairs 5] [--threads 2] [--models gpt2-6x384 ...] [--eager-only]
     bench/step.py BUILD_FOLDER --ranks 2 [--against ddp fsdp ...] [--backends thread mpi] [--add]
+    bench/step.py BUILD_FOLDER --ranks 2 --tp 2 [--sequence-parallel both] [...]
+    bench/step.py BUILD_FOLDER --ranks 2 --tp 2 [--sequence-parallel both] --overlap-chunks 1 2 4
+    bench/step.py BUILD_FOLDER --ranks 2 --tp 2 [--sequence-parallel both] --where
 
-The second compares ranks with PyTorch's over gloo: step_ranks.py says what with what.
+The others compare ranks with PyTorch's over gloo (step_ranks.py says what with what), chunks of
+row-parallel products with whole ones, and compute with waits (step_tensor.py).
 """
 import argparse
 import json
@@ -15,6 +19,7 @@ import statistics
 import sys
 
 import step_ranks
+import step_tensor
 from step_models import MODELS
 from turns import run, tokens_per_s
 
@@ -52,15 +57,25 @@ def parse_arguments():
     ranks = parser.add_argument_group("many ranks")
     ranks.add_argument("--ranks", type=int, default=1)
     ranks.add_argument("--batch", type=int, default=0, help="sequences a rank; 0: the model's")
-    ranks.add_argument("--against", nargs="+", default=list(step_ranks.ZERO_STAGE),
-                       choices=list(step_ranks.ZERO_STAGE))
+    ranks.add_argument("--against", nargs="+",
+                       choices=[*step_ranks.ZERO_STAGE, *step_ranks.TENSOR])
     ranks.add_argument("--backends", nargs="+", default=["thread", "mpi"])
     ranks.add_argument("--add", action="store_true", help="to the rounds of the JSON file")
-    return parser.parse_args()
+    tensor = parser.add_argument_group("tensor parallelism")
+    tensor.add_argument("--tp", type=int, default=1, help="1, or all ranks")
+    tensor.add_argument("--sequence-parallel", default="off", choices=["off", "on", "both"])
+    tensor.add_argument("--overlap-chunks", nargs="+", type=int, default=[])
+    tensor.add_argument("--where", action="store_true", help="where our step's time goes")
+    args = parser.parse_args()
+    if args.tp not in (1, args.ranks):
+        parser.error(f"--tp {args.tp}: 1 or {args.ranks}, the number of ranks")
+    return args
 
 
 def main():
     args = parse_arguments()
+    if args.tp > 1 and (args.where or args.overlap_chunks):
+        return step_tensor.main(args)
     if args.ranks > 1:
         return step_ranks.main(args)
     python = HERE.parent / ".venv/bin/python"

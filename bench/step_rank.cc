@@ -10,14 +10,17 @@
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <utility>
 #include <vector>
 
+#include "quatrain/base/error.h"
 #include "quatrain/base/rng.h"
 #include "quatrain/cost/zero.h"
 #include "quatrain/engine/job.h"
 #include "quatrain/engine/rank_thread.h"
 #include "quatrain/kernels/memory.h"
 #include "quatrain/spec/plan.h"
+#include "step_comm.h"
 
 namespace quatrain {
 namespace {
@@ -53,12 +56,12 @@ BenchModel llama() {
   return {s, 4, 512};
 }
 
-// The same random tokens every step, as in the counterparts; other ones on every rank.
+// The same random tokens every step, as in the counterparts; other ones on every data rank.
 class RandomTokens final : public DataLoader {
  public:
-  RandomTokens(const BenchModel& model, int rank, int microbatches) {
+  RandomTokens(const BenchModel& model, int data_rank, int microbatches) {
     for (int m = 0; m < microbatches; ++m) {
-      batches_.push_back(draw(model, std::int64_t{rank} * microbatches + m));
+      batches_.push_back(draw(model, std::int64_t{data_rank} * microbatches + m));
     }
   }
   std::int64_t num_microbatches() const override {
@@ -100,12 +103,16 @@ class RandomTokens final : public DataLoader {
 
 Plan plan_of(const BenchModel& model, const StepOptions& options, int ranks) {
   Plan plan;
-  plan.degrees[static_cast<std::size_t>(Axis::kDpShard)] = ranks;
+  plan.degrees[static_cast<std::size_t>(Axis::kDpShard)] = ranks / options.tp;
+  plan.degrees[static_cast<std::size_t>(Axis::kTp)] = options.tp;
   plan.seq_len = model.seq;
   plan.microbatch_size = model.batch;
   plan.num_microbatches = options.accumulation;
   plan.zero_stage = options.zero_stage;
   plan.prefetch = options.prefetch;
+  plan.sequence_parallel = options.sequence_parallel;
+  plan.gather_again = options.gather_again;
+  plan.overlap_chunks = options.overlap_chunks;
   plan.dtype = options.bf16 ? Dtype::kBFloat16 : Dtype::kFloat32;
   return plan;
 }
@@ -126,24 +133,39 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-void write_trace(const StepReport& report, const std::string& prefix, int rank) {
-  const std::array rows = {to_chrome_rows(report.trace, rank)};
+// Of a step that ended at `end_us`, with its last action, on the clock of `collectives`.
+void write_trace(StepReport& report, double end_us, const CollectiveTimes& collectives,
+                 std::size_t first, const std::string& prefix, int rank) {
+  const double shift_us = end_us - report.trace.back().end_us;
+  for (TraceEvent& event : report.trace) {
+    event.begin_us += shift_us;
+    event.end_us += shift_us;
+  }
+  const std::array rows = {to_chrome_rows(report.trace, rank),
+                           to_chrome_rows(collectives, first, rank)};
   std::ofstream(fmt::format("{}.{}.json", prefix, rank)) << to_chrome_json(rows);
 }
 
-nlohmann::json train(Communicator& world, const BenchModel& bench, const StepOptions& options) {
-  RandomTokens data(bench, world.rank(), options.accumulation);
+nlohmann::json train(Communicator& world, CollectiveTimes& collectives, const BenchModel& bench,
+                     const StepOptions& options) {
+  RandomTokens data(bench, world.rank() / options.tp, options.accumulation);
   RankJob job(job_options(bench, options, world.size()), data, world);
   std::vector<double> seconds, exposed;
   StepReport first, last;
+  std::size_t first_collective = 0;
+  double end_us = 0.0;
   for (int step = 1; step <= options.warmup + options.steps; ++step) {
+    first_collective = collectives.size();
     const double s = seconds_of([&] { last = job.step(step); });
+    end_us = steady_us();
     if (step == 1) first = last;
     if (step <= options.warmup) continue;
     seconds.push_back(s);
-    exposed.push_back(last.exposed_comm_ms / 1e3);
+    exposed.push_back(last.exposed_comm_ms / 1e3 + waited_s(collectives, first_collective, "tp"));
   }
-  if (!options.trace.empty()) write_trace(last, options.trace, world.rank());
+  if (!options.trace.empty()) {
+    write_trace(last, end_us, collectives, first_collective, options.trace, world.rank());
+  }
   return {{"seconds", seconds},
           {"exposed_comm_s", exposed},
           {"losses", {first.loss, last.loss}},
@@ -158,13 +180,19 @@ std::map<std::string, BenchModel> bench_models() {
           {"llama-8x512", llama()}};
 }
 
-nlohmann::json measure_steps(Communicator& world, const BenchModel& model,
+nlohmann::json measure_steps(std::unique_ptr<Communicator> world, const BenchModel& model,
                              const StepOptions& options) {
+  if (world->size() % options.tp != 0) {
+    throw ConfigError(
+        fmt::format("{} ranks are no multiple of tp = {}", world->size(), options.tp));
+  }
   MemoryOwner memory;
   const RankThread prologue({.threads = options.threads, .memory = &memory});
-  nlohmann::json result = train(world, model, options);
+  CollectiveTimes collectives;
+  const std::unique_ptr<Communicator> timed = make_timed(std::move(world), collectives);
+  nlohmann::json result = train(*timed, collectives, model, options);
   const at::Tensor peak = at::full({1}, memory.peak().total(), at::kLong);
-  world.all_reduce(peak, ReduceOp::kMax).wait();
+  timed->all_reduce(peak, ReduceOp::kMax).wait();
   result["peak_tensor_bytes"] = peak.item<std::int64_t>();
   return result;
 }

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -14,7 +15,7 @@ namespace quatrain {
 
 struct BenchModel {
   ModelSpec spec;
-  std::int64_t batch;  // sequences a rank and micro-batch
+  std::int64_t batch;  // sequences a data rank and micro-batch
   std::int64_t seq;
 };
 // The counterparts of step_torch.py's.
@@ -27,14 +28,19 @@ struct StepOptions {
   int zero_stage = 0;
   int accumulation = 1;  // micro-batches a step
   int prefetch = 1;
+  int tp = 1;  // ranks that share each sequence
+  bool sequence_parallel = false;
+  bool gather_again = false;
+  int overlap_chunks = 1;
   bool bf16 = false;
   std::string trace;  // when not empty: the last step's Chrome trace, as <trace>.<rank>.json
 };
 
-// Trains and returns "seconds" and "exposed_comm_s" of each measured step, "losses" of the first
-// and the last step, "tokens" of a step over all ranks and "peak_tensor_bytes" of the fullest rank.
-// Called by every rank of `world`, on its own thread.
-nlohmann::json measure_steps(Communicator& world, const BenchModel& model,
+// Trains and returns "seconds" and "exposed_comm_s" (blocked on collectives) of each measured step,
+// "losses" of the first and the last step, "tokens" of a step over all ranks and
+// "peak_tensor_bytes" of the fullest rank. Called by every rank of `world`, on its own thread.
+// Throws ConfigError where options.tp does not divide the ranks.
+nlohmann::json measure_steps(std::unique_ptr<Communicator> world, const BenchModel& model,
                              const StepOptions& options);
 
 }  // namespace quatrain

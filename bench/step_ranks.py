@@ -10,6 +10,13 @@ batch on every rank. The process that ours is compared with runs next to it, in 
     fsdp-keep  ZeRO-2            FSDP2, values kept until the backward
     one-rank   ZeRO-0            one rank of ours with as many threads, on the same global batch
     zero0      ZeRO-3            ZeRO-0 of ours, both with 8,192 tokens a rank and micro-batch
+    tp         tp                parallelize_module, loss_parallel
+    tp-sp      tp, sequence      the same with SequenceParallel
+    tp-one     tp                one rank of ours with as many threads
+    tp-torch   tp                one process of PyTorch with as many threads
+
+Under tp (`--tp 2 [--sequence-parallel both]`) all ranks share the model's own batch, which the
+tokens of a second count once.
 
 Peak memory is a rank's resident set: of its process, or its share of the process that all ranks are
 threads of. "tensors" counts our tensors alone. "exposed" is the share of a step in which a rank
@@ -27,6 +34,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 PYTHON = HERE.parent / ".venv/bin/python"
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 ZERO_STAGE = {"ddp": 0, "zero1": 1, "fsdp": 3, "fsdp-keep": 2, "one-rank": 0, "zero0": 3}
+TENSOR = ("tp", "tp-sp", "tp-one", "tp-torch")  # ranks share each sequence
 WIDE_TOKENS = 8192
 QUIET = 0.1  # processors that other programs may have had
 
@@ -42,22 +50,40 @@ class Side:
         self.batch = args.batch or config["batch"]
         self.wide = WIDE_TOKENS // config["seq"]
 
-    def ours(self, backend, stage, batch):
-        command = [self.program, *self.common, "--zero", stage, "--threads", 1, "--batch", batch]
+    def ours(self, backend, batch, *options):
+        command = [self.program, *self.common, "--threads", 1, "--batch", batch, *options]
         if backend == "mpi":
             return [*MPIRUN, "-n", self.ranks, *command, "--backend", "mpi"]
         return [*command, "--ranks", self.ranks]
 
+    def one_process(self, batch):
+        """Of ours, with the threads of all ranks."""
+        return [self.program, *self.common, "--threads", self.ranks, "--batch", batch]
+
     def pair(self, backend, against):
         """Our command and the one that it is compared with."""
+        if against in TENSOR:
+            return self.tensor_pair(backend, against)
         if against == "zero0":
-            return [self.ours(backend, stage, self.wide) for stage in (3, 0)]
-        ours = self.ours(backend, ZERO_STAGE[against], self.batch)
+            return [self.ours(backend, self.wide, "--zero", stage) for stage in (3, 0)]
+        ours = self.ours(backend, self.batch, "--zero", ZERO_STAGE[against])
         if against == "one-rank":
-            return ours, [self.program, *self.common, "--threads", self.ranks,
-                          "--batch", self.batch * self.ranks]
-        return ours, [PYTHON, HERE / "step_torch_ranks.py", *self.common, "--mode", against,
-                      "--ranks", self.ranks, "--batch", self.batch]
+            return ours, self.one_process(self.batch * self.ranks)
+        return ours, self.torch_ranks(against)
+
+    def tensor_pair(self, backend, against):
+        options = ["--sequence-parallel"] if against == "tp-sp" else []
+        ours = self.ours(backend, self.batch, "--tp", self.ranks, *options)
+        if against == "tp-one":
+            return ours, self.one_process(self.batch)
+        if against == "tp-torch":
+            return ours, [PYTHON, HERE / "step_torch.py", *self.common, "--threads", self.ranks,
+                          "--batch", self.batch]
+        return ours, self.torch_ranks(against)
+
+    def torch_ranks(self, mode):
+        return [PYTHON, HERE / "step_torch_ranks.py", *self.common, "--mode", mode,
+                "--ranks", self.ranks, "--batch", self.batch]
 
 
 def sample(commands):
@@ -102,7 +128,8 @@ HEADER = (f"{'model':<13}{'against':<10}{'ours':<15}{'tok/s':>7}{'theirs':>8}{'r
 
 def line(row):
     r = row["summary"]
-    ours = f"{row['backend']} ZeRO-{ZERO_STAGE[row['against']]}"
+    zero = ZERO_STAGE.get(row["against"])
+    ours = f"{row['backend']} " + (f"tp {row['ranks']}" if zero is None else f"ZeRO-{zero}")
     return (f"{row['model']:<13}{row['against']:<10}{ours:<15}{r['ours_tokens_per_s']:>7.0f}"
             f"{r['theirs_tokens_per_s']:>8.0f}{r['ratio']:>7.2f}"
             f"{r['ratio_min']:>8.2f} -{r['ratio_max']:>4.2f}{r['pairs']:>3}/{len(row['rounds']):<2}"
@@ -110,12 +137,19 @@ def line(row):
             f"{r['ours_peak_tensor_bytes'] / 1e6:>8.0f}{100 * r['exposed_share']:>7.1f}%")
 
 
+def comparisons(args):
+    if args.tp == 1:
+        return args.against or list(ZERO_STAGE)
+    return args.against or {"off": ["tp"], "on": ["tp-sp"],
+                            "both": ["tp", "tp-sp"]}[args.sequence_parallel]
+
+
 def measure(args, rows, save):
     """Fills `rows` round by round, saving after each, so that a part of them is of use too."""
     for model in args.models:
         side = Side(args.build, model, args)
         for _ in range(args.pairs):
-            for against in args.against:
+            for against in comparisons(args):
                 for backend in args.backends:
                     key = {"model": model, "against": against, "backend": backend,
                            "ranks": args.ranks}

@@ -39,6 +39,7 @@ class Block(nn.Module):
         self.c = c
         gpt2 = c["kind"] == "gpt2"
         d, self.hd = c["d"], c["d"] // c["heads"]
+        self.heads, self.kv = c["heads"], c["kv"]  # of this process
         norm = (lambda: nn.LayerNorm(d)) if gpt2 else (lambda: RmsNorm(d))
         self.norm1, self.norm2 = norm(), norm()
         self.qkv = nn.Linear(d, (c["heads"] + 2 * c["kv"]) * self.hd, bias=gpt2)
@@ -47,20 +48,19 @@ class Block(nn.Module):
         self.down = nn.Linear(c["ffn"], d, bias=gpt2)
 
     def forward(self, x, rope):
-        c = self.c
-        b, t, d = x.shape
-        q, k, v = self.qkv(self.norm1(x)).split(
-            [c["heads"] * self.hd, c["kv"] * self.hd, c["kv"] * self.hd], dim=-1)
-        q = q.view(b, t, c["heads"], self.hd).transpose(1, 2)
-        k = k.view(b, t, c["kv"], self.hd).transpose(1, 2)
-        v = v.view(b, t, c["kv"], self.hd).transpose(1, 2)
+        qkv = self.qkv(self.norm1(x))
+        b, t, _ = qkv.shape
+        q, k, v = qkv.split([self.heads * self.hd, self.kv * self.hd, self.kv * self.hd], dim=-1)
+        q = q.view(b, t, self.heads, self.hd).transpose(1, 2)
+        k = k.view(b, t, self.kv, self.hd).transpose(1, 2)
+        v = v.view(b, t, self.kv, self.hd).transpose(1, 2)
         if rope is not None:
             q, k = rotate(q, *rope), rotate(k, *rope)
         o = F.scaled_dot_product_attention(q, k, v, is_causal=True,
-                                           enable_gqa=c["kv"] != c["heads"])
-        x = x + self.out(o.transpose(1, 2).reshape(b, t, d))
+                                           enable_gqa=self.kv != self.heads)
+        x = x + self.out(o.transpose(1, 2).reshape(b, t, -1))
         h = self.up(self.norm2(x))
-        if c["kind"] == "gpt2":
+        if self.c["kind"] == "gpt2":
             h = F.gelu(h, approximate="tanh")
         else:
             gate, up = h.chunk(2, dim=-1)
@@ -88,10 +88,13 @@ class Model(nn.Module):
             if p.dim() > 1:
                 nn.init.normal_(p, std=0.02)
 
+    def position_rows(self, length):
+        return self.positions.weight[:length]
+
     def forward(self, ids, labels):
         x = self.embed(ids)
         if self.positions is not None:
-            x = x + self.positions.weight[: ids.shape[1]]
+            x = x + self.position_rows(ids.shape[1])
         for block in self.blocks:
             x = block(x, self.rope)
         logits = self.head(self.norm(x))
@@ -104,6 +107,7 @@ def main():
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=0, help="sequences; 0: the model's")
     parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -113,18 +117,20 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95),
                                   weight_decay=0.1, fused=True)
     step_model = torch.compile(model) if args.compile else model
-    ids = torch.randint(0, c["vocab"], (c["batch"], c["seq"] + 1))
-    seconds = []
+    batch = args.batch or c["batch"]
+    ids = torch.randint(0, c["vocab"], (batch, c["seq"] + 1))
+    seconds, losses = [], []
     for step in range(args.warmup + args.steps):
         begin = time.perf_counter()
         loss = step_model(ids[:, :-1], ids[:, 1:])
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        loss.item()
+        losses.append(loss.item())
         if step >= args.warmup:
             seconds.append(time.perf_counter() - begin)
-    print(json.dumps({"seconds": seconds, "tokens": c["batch"] * c["seq"],
+    print(json.dumps({"seconds": seconds, "tokens": batch * c["seq"],
+                      "losses": [losses[0], losses[-1]],
                       "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
 
 

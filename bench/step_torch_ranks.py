@@ -3,9 +3,11 @@
 """PyTorch's side of the step benchmark on many ranks: one process a rank, gloo, eager, AdamW.
 
 Modes: `ddp` (DistributedDataParallel), `zero1` (the same with ZeroRedundancyOptimizer), `fsdp`
-(FSDP2, each block resharded after its forward) and `fsdp-keep` (values kept until the backward).
-Every rank trains on its own random tokens. Rank 0 prints one JSON line, as step_torch.py, with the
-peak resident bytes of the fullest rank and the mean loss of the first and the last step.
+(FSDP2, each block resharded after its forward), `fsdp-keep` (values kept until the backward), `tp`
+and `tp-sp` (step_torch_tensor.py). Every rank trains on its own random tokens, under tensor
+parallelism all on the same. Rank 0 prints one JSON line, as step_torch.py, with the peak resident
+bytes of the fullest rank and the mean loss of the first and the last step. `--check` then trains
+in one process and fails unless the losses of every step agree.
 """
 import argparse
 import datetime
@@ -24,12 +26,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 from step_models import MODELS
 from step_torch import Model
+from step_torch_tensor import loss_context, parameter_groups, shard_model
 
 ADAMW = dict(lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+TENSOR_MODES = ("tp", "tp-sp")  # all ranks share each sequence
 
 
-def parallel(model, mode):
-    """The model and optimizer as a user of `mode` makes them."""
+def parallel(c, args):
+    """The model and optimizer as a user of the mode makes them."""
+    mode = args.mode
+    if mode in TENSOR_MODES:
+        model = shard_model(c, args.ranks, sequence_parallel=mode == "tp-sp")
+        return model, torch.optim.AdamW(parameter_groups(model), **ADAMW)
+    model = Model(c)
     if mode in ("ddp", "zero1"):
         model = DistributedDataParallel(model, gradient_as_bucket_view=True)
         if mode == "zero1":
@@ -54,26 +63,44 @@ def peak_over_ranks():
     return int(x.item())
 
 
-def train(rank, args):
-    torch.manual_seed(0)
-    c = MODELS[args.model]
-    batch = args.batch or c["batch"]
-    model, optimizer = parallel(Model(c), args.mode)
-    ids = torch.randint(0, c["vocab"], (batch, c["seq"] + 1),
-                        generator=torch.Generator().manual_seed(rank))
+def train_steps(model, optimizer, ids, args):
     seconds, losses = [], []
-    for step in range(args.warmup + args.steps):
+    for _ in range(args.warmup + args.steps):
         begin = time.perf_counter()
-        loss = model(ids[:, :-1], ids[:, 1:])
-        loss.backward()
+        with loss_context(args.mode):
+            loss = model(ids[:, :-1], ids[:, 1:])
+            loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())
-        if step >= args.warmup:
-            seconds.append(time.perf_counter() - begin)
-    return {"seconds": seconds, "tokens": batch * c["seq"] * args.ranks,
+        seconds.append(time.perf_counter() - begin)
+    return seconds[args.warmup:], losses
+
+
+def train(rank, args):
+    c = MODELS[args.model]
+    batch = args.batch or c["batch"]
+    shares = args.mode in TENSOR_MODES
+    ids = torch.randint(0, c["vocab"], (batch, c["seq"] + 1),
+                        generator=torch.Generator().manual_seed(0 if shares else rank))
+    torch.manual_seed(0)
+    model, optimizer = parallel(c, args)
+    seconds, losses = train_steps(model, optimizer, ids, args)
+    if args.check:
+        check_losses(c, ids, args, losses)
+    return {"seconds": seconds, "tokens": batch * c["seq"] * (1 if shares else args.ranks),
             "losses": [mean_over_ranks(losses[0]), mean_over_ranks(losses[-1])],
             "peak_bytes": peak_over_ranks()}
+
+
+def check_losses(c, ids, args, losses):
+    """Of tensor parallelism: one process trains to the same losses."""
+    torch.manual_seed(0)
+    model = Model(c)
+    _, expected = train_steps(model, torch.optim.AdamW(model.parameters(), **ADAMW), ids, args)
+    for step, (own, other) in enumerate(zip(losses, expected)):
+        if abs(own - other) > 1e-4 * other:
+            raise SystemExit(f"step {step}: loss {own}, in one process {other}")
 
 
 def rank_main(rank, port, args):
@@ -97,12 +124,14 @@ def free_port():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=MODELS, required=True)
-    parser.add_argument("--mode", choices=["ddp", "zero1", "fsdp", "fsdp-keep"], required=True)
+    parser.add_argument("--mode", required=True,
+                        choices=["ddp", "zero1", "fsdp", "fsdp-keep", *TENSOR_MODES])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--batch", type=int, default=0, help="sequences a rank; 0: the model's")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1, help="of each rank")
+    parser.add_argument("--check", action="store_true", help="the losses of tensor parallelism")
     args = parser.parse_args()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.multiprocessing.spawn(rank_main, (free_port(), args), args.ranks)

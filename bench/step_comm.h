@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a rank called its collectives, when it came back for them and when it had them: the part of
+// a step that its actions do not show.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quatrain/comm/communicator.h"
+#include "quatrain/comm/describe.h"
+
+namespace quatrain {
+
+// Times are microseconds of the steady clock, one for all ranks of a machine.
+struct TimedCollective {
+  std::string group;
+  Operation operation;
+  std::int64_t bytes;  // of the larger tensor
+  double called_us;
+  double wait_us = 0.0;  // wait() was called
+  double done_us = 0.0;  // and returned
+};
+// One rank's, in the order of their calls. Belongs to that rank's thread.
+using CollectiveTimes = std::vector<TimedCollective>;
+
+double steady_us();
+
+// `times` outlives the communicator, its groups and their operations.
+std::unique_ptr<Communicator> make_timed(std::unique_ptr<Communicator> inner,
+                                         CollectiveTimes& times);
+
+// How long the rank stood in waits of `group`, from the place `first` on.
+double waited_s(const CollectiveTimes& times, std::size_t first, std::string_view group);
+
+// Rows for a Chrome trace, as to_chrome_rows(): "flight" from call to end, "wait" the thread's.
+std::string to_chrome_rows(const CollectiveTimes& times, std::size_t first, int rank);
+
+}  // namespace quatrain
