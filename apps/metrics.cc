@@ -27,6 +27,7 @@ nlohmann::ordered_json to_json(const StepMetrics& m) {
   if (const auto mfu = m.mfu()) line["mfu"] = *mfu;
   line["trained_tokens"] = m.report.trained_tokens;
   line["max_logit"] = m.report.max_logit;
+  line["max_attention_lse"] = m.report.max_attention_lse;
   line["skipped"] = m.report.skipped;
   line["flops"] = m.report.flops.total();
   auto& peak = line["peak_bytes"];

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "apps/signals.h"
 #include "apps/text.h"
 #include "quatrain/base/file.h"
+#include "quatrain/base/log.h"
 #include "quatrain/base/text.h"
 #include "quatrain/cost/walk.h"
 #include "quatrain/engine/job.h"
@@ -77,6 +79,7 @@ struct Trainer::State {
   void introduce();
   void check_books() const;
   void log_step(const StepMetrics& metrics, bool last);
+  void watch_logits(const StepReport& report);
   void keep_trace(StepMetrics& metrics);
   void save();
   void finish(const StepMetrics& metrics, int signal);
@@ -96,6 +99,7 @@ struct Trainer::State {
   std::vector<TraceEvent> trace;    // of the first metrics.trace_steps steps
   double first_loss = 0.0;
   double total_seconds = 0.0;
+  bool warned = false;  // of large logits, in the last step
   std::optional<double> validation_loss;
 };
 
@@ -179,6 +183,20 @@ void Trainer::State::log_step(const StepMetrics& metrics, bool last) {
   }
 }
 
+// A loss can look healthy while logits grow until generation or bf16 fails (case 136).
+void Trainer::State::watch_logits(const StepReport& report) {
+  const double alert = config.metrics.logit_alert;
+  const double largest = std::max(report.max_logit, report.max_attention_lse);
+  const bool high = alert > 0.0 && largest > alert;
+  if (high && !warned && speaks()) {
+    log_warning(fmt::format(
+        "step {}: logits have grown to {:.0f} (head {:.0f}, attention {:.0f}), above "
+        "metrics.logit_alert = {:.0f}; training.z_loss or a lower optimizer.lr holds them",
+        report.step, largest, report.max_logit, report.max_attention_lse, alert));
+  }
+  warned = high;
+}
+
 void Trainer::State::keep_trace(StepMetrics& metrics) {
   if (metrics.report.step > config.metrics.trace_steps) return;
   trace.insert(trace.end(), metrics.report.trace.begin(), metrics.report.trace.end());
@@ -238,6 +256,7 @@ int Trainer::run() {
   for (std::int64_t number = 1; number <= steps; ++number) {
     metrics = s.step(number);
     s.keep_trace(metrics);
+    s.watch_logits(metrics.report);
     if (due(number, s.config.debug.check_replicas)) {
       check_replicas(s.job.units, *s.job.optimizer, s.job.mesh, s.world);
     }

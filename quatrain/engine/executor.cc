@@ -105,11 +105,14 @@ void Executor::Impl::update(double lr_factor) {
           report.step, microbatch->progress());
     loss += microbatch->sums().loss;
     report.max_logit = std::max(report.max_logit, microbatch->sums().max_logit);
+    report.max_attention_lse =
+        std::max(report.max_attention_lse, microbatch->sums().max_attention_lse);
   }
   updated = true;
   units.finish_grads();
   loss = reduce(units.readers(), loss, ReduceOp::kSum);
   report.max_logit = reduce(*control, report.max_logit, ReduceOp::kMax);
+  report.max_attention_lse = reduce(*control, report.max_attention_lse, ReduceOp::kMax);
   if (options.on_gradients) options.on_gradients();
   report.grad_norm = global_grad_norm(units.shards(), units.holders());
   report.skipped = report.trained_tokens == 0 || !std::isfinite(report.grad_norm);

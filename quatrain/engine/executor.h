@@ -25,6 +25,7 @@ struct StepReport {
   double loss = 0.0;       // mean over all trained tokens of the global batch, without z-loss
   double grad_norm = 0.0;  // before clipping
   double max_logit = 0.0;  // max |logit| of the step
+  double max_attention_lse = 0.0;  // LossSums', of the step
   std::int64_t trained_tokens = 0;
   bool skipped = false;  // no update: the gradient is not finite, or no token is trained
   FlopCounter flops;

@@ -5,6 +5,7 @@
 
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -101,6 +102,10 @@ at::Tensor Attention::forward(const at::Tensor& x_RD, const Pass& pass, Stash& s
   const at::Tensor out = attended.out_BTHd.view({qkv.size(0), heads_local_ * head_dim_});
   at::Tensor y_RD = out_.forward(out);
   dropout_.apply_(y_RD, pass);
+  if (train && pass.sums != nullptr && attended.lse_BHT.numel() > 0) {
+    const auto largest = attended.lse_BHT.max().item<double>();
+    pass.sums->max_attention_lse = std::max(pass.sums->max_attention_lse, largest);
+  }
   if (train) {
     stash.save(qkv, Until::kInput, kQkv);
     stash.save(out, out_.needs_x() ? Until::kWeight : Until::kInput, kOut);

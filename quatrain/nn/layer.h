@@ -45,11 +45,14 @@ class AccumulatingSink final : public GradSink {
   void indexed(const ParamRange& p, const at::Tensor& ids_N, const at::Tensor& dy_ND) override;
 };
 
-// What the head saw of one or more micro-batches, unscaled.
+// What the layers saw of one or more micro-batches, unscaled.
 struct LossSums {
   double loss = 0.0;       // sum over trained tokens of -log p(label) (nats), without z-loss
   double z = 0.0;          // sum of squared log-sum-exps
   double max_logit = 0.0;  // max |logit|
+  // Largest log-sum-exp of a row of attention scores: at least the largest score of a query, and at
+  // most the logarithm of the sequence length above it.
+  double max_attention_lse = 0.0;
   std::int64_t tokens = 0;
 };
 
@@ -74,7 +77,7 @@ struct Pass {
   GradSink* grads = nullptr;    // null but in training; the head's forward uses it too
   bool fused_backward = false;  // each layer's weight half follows its input half at once
   KvCache* cache = nullptr;     // kDecode only
-  LossSums* sums = nullptr;     // the head's forward adds (+=) when given
+  LossSums* sums = nullptr;     // layers' forwards add (+=) when given
 };
 
 // How long a saved tensor lives: until the input half or the weight half of the backward.

@@ -99,6 +99,7 @@ struct RunConfig {
     std::string sample_prompt;
     std::int64_t sample_tokens = 200;
     std::int64_t trace_steps = 0;
+    double logit_alert = 1000.0;  // 0: never
   } metrics;
   struct Comm {
     std::string backend;  // empty: thread, or mpi under a launcher

@@ -130,6 +130,9 @@ void metrics_section(std::vector<Key>& keys) {
      field<kIn, &S::sample_prompt>},
     {"metrics", "sample_tokens", "tokens", "length of a sample", field<kIn, &S::sample_tokens>,
      kPositive},
+    {"metrics", "logit_alert", "",
+     "|logit| or attention log-sum-exp above which a step warns; 0: never",
+     field<kIn, &S::logit_alert>, Bounds{.least = 0, .most = kInf}},
     {"metrics", "trace_steps", "steps", "first steps whose trace is written",
      field<kIn, &S::trace_steps>, kCount, {}, "profile_steps"},
   });
