@@ -50,10 +50,10 @@ struct LossSums {
   double loss = 0.0;       // sum over trained tokens of -log p(label) (nats), without z-loss
   double z = 0.0;          // sum of squared log-sum-exps
   double max_logit = 0.0;  // max |logit|
+  std::int64_t tokens = 0;
   // Largest log-sum-exp of a row of attention scores: at least the largest score of a query, and at
   // most the logarithm of the sequence length above it.
   double max_attention_lse = 0.0;
-  std::int64_t tokens = 0;
 };
 
 enum class Mode : std::uint8_t { kTrain, kEval, kDecode };
