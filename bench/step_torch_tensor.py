@@ -7,7 +7,7 @@ rows are dealt so that each rank's are whole heads. So a block has two all_gathe
 reduce_scatters a direction, or two all_reduces. Embedding, head and loss are cut by words.
 
 Tried to make it faster: a residual stream of rows [batch x length, width], cut along its first
-dimension so that gathering copies nothing twice (within the noise, and not how models are written);
+dimension so that gathering copies nothing twice (the same, and not how models are written);
 glibc's malloc told to keep large blocks, as jemalloc would (a seventh faster: step.py inherits the
 variables, see docs/performance.md).
 """
