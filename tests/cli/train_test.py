@@ -11,7 +11,7 @@ from support import COMMAND, CONFIG, CommandTest, column, main, read_metrics, sn
 # The keys of a line of metrics.jsonl: those of the reference, then ours.
 REFERENCE = ["step", "tokens", "loss", "loss_hex", "grad_norm", "grad_norm_hex", "lr", "step_ms",
              "tokens_per_s", "peak_bytes", "comm", "exposed_comm_ms", "bubble_ms"]
-ADDED = ["trained_tokens", "max_logit", "skipped", "flops"]
+ADDED = ["trained_tokens", "max_logit", "max_attention_lse", "skipped", "flops"]
 CATEGORIES = ["params", "grads", "optimizer", "activations", "buffers", "transient"]
 CONSOLE = re.compile(
     r"step (\d+)/6  loss \d+\.\d{4}  grad_norm \d+\.\d{4}  lr \d\.\de[-+]\d\d  [\d,]+ tok/s  "
