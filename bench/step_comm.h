@@ -9,8 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quatrain/comm/communicator.h"
-#include "quatrain/comm/describe.h"
+#include "quatrain/comm/timed.h"
 
 namespace quatrain {
 
@@ -23,17 +22,13 @@ struct TimedCollective {
   double wait_us = 0.0;  // wait() was called
   double done_us = 0.0;  // and returned
 };
-// One rank's, in the order of their calls. Belongs to that rank's thread.
+// One rank's, in the order in which they were waited for. Belongs to that rank's thread.
 using CollectiveTimes = std::vector<TimedCollective>;
 
 double steady_us();
 
-// `times` outlives the communicator, its groups and their operations.
-std::unique_ptr<Communicator> make_timed(std::unique_ptr<Communicator> inner,
-                                         CollectiveTimes& times);
-
-// How long the rank stood in waits of `group`, from the place `first` on.
-double waited_s(const CollectiveTimes& times, std::size_t first, std::string_view group);
+// Writes down what a timed communicator tells; `times` outlives it.
+CommListener into(CollectiveTimes& times);
 
 // Rows for a Chrome trace, as to_chrome_rows(): "flight" from call to end, "wait" the thread's.
 std::string to_chrome_rows(const CollectiveTimes& times, std::size_t first, int rank);

@@ -161,7 +161,7 @@ nlohmann::json train(Communicator& world, CollectiveTimes& collectives, const Be
     if (step == 1) first = last;
     if (step <= options.warmup) continue;
     seconds.push_back(s);
-    exposed.push_back(last.exposed_comm_ms / 1e3 + waited_s(collectives, first_collective, "tp"));
+    exposed.push_back(last.exposed_comm_ms / 1e3);
   }
   if (!options.trace.empty()) {
     write_trace(last, end_us, collectives, first_collective, options.trace, world.rank());
@@ -189,7 +189,8 @@ nlohmann::json measure_steps(std::unique_ptr<Communicator> world, const BenchMod
   MemoryOwner memory;
   const RankThread prologue({.threads = options.threads, .memory = &memory});
   CollectiveTimes collectives;
-  const std::unique_ptr<Communicator> timed = make_timed(std::move(world), collectives);
+  const CommListener listener = into(collectives);
+  const std::unique_ptr<Communicator> timed = make_timed(std::move(world), listener);
   nlohmann::json result = train(*timed, collectives, model, options);
   const at::Tensor peak = at::full({1}, memory.peak().total(), at::kLong);
   timed->all_reduce(peak, ReduceOp::kMax).wait();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quatrain/comm/timed.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -11,19 +12,27 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+std::int64_t bytes_of(const at::Tensor& x) {
+  return x.defined() ? static_cast<std::int64_t>(x.nbytes()) : 0;
+}
+
 class TimedState final : public Work::State {
  public:
-  TimedState(Work work, std::string group, Operation operation, const CommListener& listener)
+  TimedState(Work work, std::string group, const Call& call, Clock::time_point began,
+             const CommListener& listener)
       : work_(std::move(work)),
         group_(std::move(group)),
-        operation_(operation),
-        listener_(listener) {}
+        operation_(call.operation),
+        bytes_(std::max(bytes_of(call.in), bytes_of(call.out))),
+        listener_(listener),
+        began_(began) {}
 
   bool wait_until(Work::Deadline deadline) override {
     const Clock::time_point wait_began = Clock::now();
     const bool blocked = !work_.done();
     if (!work_.wait_until(deadline)) return false;
-    if (listener_) listener_({group_, operation_, began_, wait_began, Clock::now(), blocked});
+    if (listener_)
+      listener_({group_, operation_, bytes_, began_, wait_began, Clock::now(), blocked});
     return true;
   }
   bool done() const override { return work_.done(); }
@@ -33,8 +42,9 @@ class TimedState final : public Work::State {
   Work work_;
   std::string group_;
   Operation operation_;
+  std::int64_t bytes_;
   const CommListener& listener_;
-  Clock::time_point began_ = Clock::now();
+  Clock::time_point began_;
 };
 
 class Timed final : public Decorator {
@@ -44,10 +54,10 @@ class Timed final : public Decorator {
 
  private:
   Work run(const Call& call) override {
-    Work work = forward(call);
-    if (!listener_) return work;
-    return Work(std::make_unique<TimedState>(std::move(work), std::string(name()), call.operation,
-                                             listener_));
+    if (!listener_) return forward(call);
+    const Clock::time_point began = Clock::now();
+    return Work(
+        std::make_unique<TimedState>(forward(call), std::string(name()), call, began, listener_));
   }
   std::unique_ptr<Communicator> wrap(std::unique_ptr<Communicator> group) override {
     return make_timed(std::move(group), listener_);

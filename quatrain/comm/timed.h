@@ -3,6 +3,7 @@
 // what a trace shows of communication that layers start by themselves.
 #pragma once
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -16,6 +17,7 @@ struct CommTiming {
   using Time = std::chrono::steady_clock::time_point;
   std::string_view group;
   Operation operation;
+  std::int64_t bytes;  // of the larger tensor
   Time began;
   Time wait_began;
   Time ended;
