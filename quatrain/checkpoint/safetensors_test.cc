@@ -97,6 +97,7 @@ TEST_F(SafetensorsTest, RoundTripsEveryDtype) {
     const at::Tensor read = file.tensor(name);
     EXPECT_EQ(read.scalar_type(), tensor.scalar_type());
     EXPECT_EQ(read.sizes(), tensor.sizes());
+    if (read.numel() == 0) continue;
     EXPECT_EQ(std::memcmp(read.data_ptr(), tensor.contiguous().data_ptr(), read.nbytes()), 0);
   }
 }
