@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What generators share.
 #pragma once
-#include <numeric>
+#include <memory>
 
 #include "quatrain/base/check.h"
 #include "quatrain/schedule/schedule.h"
+#include "quatrain/schedule/stage_placement.h"
 
 namespace quatrain {
 
@@ -25,17 +26,39 @@ inline Action on_unit(int stage, ActionKind kind, int unit) {
   return action;
 }
 
-// Empty rows; stage s lives on rank s.
-inline Schedule one_stage_a_rank(int num_ranks, int num_microbatches) {
+// Empty rows.
+inline Schedule empty_schedule(StagePlacement placement, int num_ranks, int chunks,
+                               int num_microbatches) {
   CHECK(num_ranks >= 1 && num_microbatches >= 1, "{} ranks and {} micro-batches", num_ranks,
         num_microbatches);
   Schedule schedule;
-  schedule.num_stages = num_ranks;
+  schedule.num_stages = num_ranks * chunks;
   schedule.num_microbatches = num_microbatches;
-  schedule.rank_of_stage.assign(1, std::vector<int>(static_cast<std::size_t>(num_ranks)));
-  std::iota(schedule.rank_of_stage[0].begin(), schedule.rank_of_stage[0].end(), 0);
+  schedule.rank_of_stage = place_stages(placement, num_ranks, chunks);
   schedule.per_rank.resize(static_cast<std::size_t>(num_ranks));
   return schedule;
 }
+
+inline Schedule one_stage_a_rank(int num_ranks, int num_microbatches) {
+  return empty_schedule(StagePlacement::kLinear, num_ranks, 1, num_microbatches);
+}
+
+// Appends to one rank's row.
+class RowWriter {
+ public:
+  RowWriter(Schedule& schedule, int rank)
+      : row_(schedule.per_rank[static_cast<std::size_t>(rank)]) {}
+
+  void forward(int stage, int microbatch) { add(stage, ActionKind::kForward, microbatch); }
+  void input(int stage, int microbatch) { add(stage, ActionKind::kBackwardInput, microbatch); }
+  void weight(int stage, int microbatch) { add(stage, ActionKind::kBackwardWeight, microbatch); }
+  void backward(int stage, int microbatch) { add(stage, ActionKind::kBackward, microbatch); }
+  void add(int stage, ActionKind kind, int microbatch) {
+    row_.push_back(compute(stage, kind, microbatch));
+  }
+
+ private:
+  std::vector<Action>& row_;
+};
 
 }  // namespace quatrain

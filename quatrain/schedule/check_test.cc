@@ -4,15 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 #include <utility>
 
 #include "quatrain/base/error.h"
+#include "quatrain/schedule/check.h"
 #include "quatrain/schedule/schedule.h"
 
 namespace quatrain {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -105,6 +108,72 @@ TEST(Check, ShapeFirst) {
   schedule.rank_of_stage[0].pop_back();
   EXPECT_THAT(to_string(check(schedule)), HasSubstr("replica 0 places 1 of 2 stages"));
   EXPECT_THAT(to_string(check(Schedule{})), Not(testing::IsEmpty()));
+}
+
+// The rules that a text of rows breaks, once each.
+std::set<std::string_view> codes(std::string_view csv) {
+  std::set<std::string_view> found;
+  for (const Violation& violation : violations(schedule_from_csv(csv))) {
+    found.insert(code(violation.rule));
+    EXPECT_FALSE(violation.problem.what.empty());
+  }
+  return found;
+}
+
+TEST(Rules, OfComputation) {
+  EXPECT_THAT(codes("0F0,0B0\n1F0,1B0\n"), ElementsAre());
+  EXPECT_THAT(codes("0F0\n1F0,1B0\n"), ElementsAre("missing"));
+  EXPECT_THAT(codes("0F0,0F0,0B0\n"), ElementsAre("repeated"));
+  EXPECT_THAT(codes("0F0,0B0,0I0,0W0\n"), ElementsAre("two-backwards"));
+  EXPECT_THAT(codes("0B0,0F0\n"), ElementsAre("order"));
+  EXPECT_THAT(codes("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n"), ElementsAre("deadlock"));
+  Schedule moved = gpipe(2, 1);
+  std::swap(moved.per_rank[0], moved.per_rank[1]);
+  EXPECT_EQ(violations(moved).front().rule, Rule::kWrongRank);
+  Schedule idle = gpipe(2, 1);
+  idle.per_rank.emplace_back();
+  EXPECT_EQ(violations(idle).front().rule, Rule::kShape);
+}
+
+TEST(Rules, OfMessages) {
+  EXPECT_THAT(codes("0F0,0RECV_B0,0B0\n1F0,1B0,1SEND_B0\n"),
+              ElementsAre("missing-receive", "missing-send"));
+  EXPECT_THAT(codes("0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1B0,1SEND_B0\n"),
+              ElementsAre("missing-receive"));
+  EXPECT_THAT(codes("0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"), ElementsAre("missing-send"));
+  EXPECT_THAT(codes("0F0,0SEND_F0,1RECV_F0,1F0,1B0,0B0\n"), ElementsAre("local-message"));
+  EXPECT_THAT(codes("0RECV_F0,0F0,0B0\n"), ElementsAre("local-message"));
+  EXPECT_THAT(codes("0F0,0F1,0SEND_F1,0SEND_F0,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                    "1RECV_F0,1RECV_F1,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n"),
+              ElementsAre("deadlock", "lane-order"));
+}
+
+TEST(Rules, OfTheStep) {
+  EXPECT_THAT(codes("0F0,0REDUCE_GRAD,0B0\n"), ElementsAre("reduce-too-early"));
+  EXPECT_THAT(codes("0F0,0F1,0B0,0REDUCE_GRAD1,0B1\n"), ElementsAre("reduce-too-early"));
+  EXPECT_THAT(codes("0F0,0F1,0B0,0REDUCE_GRAD0,0B1,0REDUCE_GRAD1\n"), ElementsAre());
+  EXPECT_THAT(codes("0F0,0I0,0NORM_PART,0W0\n"), ElementsAre("norm-too-early"));
+  EXPECT_THAT(codes("0F0,0B0,0NORM_PART,0REDUCE_GRAD\n"), ElementsAre("norm-too-early"));
+  EXPECT_THAT(codes("0F0,0OPTIMIZER_STEP,0B0\n"), ElementsAre("after-step"));
+  EXPECT_THAT(codes("0F0,0B0,0OPTIMIZER_STEP\n1F0,1B0\n"), ElementsAre("missing-step"));
+  EXPECT_THAT(codes("0F0,0B0,0REDUCE_TIED\n1F0,1B0\n"), ElementsAre("reduce-partner"));
+  EXPECT_THAT(codes("0F0,0B0,0REDUCE_TIED\n1F0,1REDUCE_TIED,1B0\n"),
+              ElementsAre("deadlock", "reduce-too-early"));
+  EXPECT_THAT(codes("0F0,0B0,0REDUCE_TIED\n1F0,1B0,1REDUCE_TIED\n"), ElementsAre());
+}
+
+TEST(Rules, OfUnits) {
+  EXPECT_THAT(codes("0UNSHARD.0,0F0,0RESHARD.0,0B0\n"), ElementsAre());
+  EXPECT_THAT(codes("0F0,0B0,0OPTIMIZER_STEP,0UNSHARD.0\n"), ElementsAre());
+  EXPECT_THAT(codes("0UNSHARD.0,0F0,0UNSHARD.0,0B0,0RESHARD.0\n"), ElementsAre("unbalanced-units"));
+  EXPECT_THAT(codes("0F0,0RESHARD.0,0B0\n"), ElementsAre("unbalanced-units"));
+  EXPECT_THAT(codes("0UNSHARD.0,0F0,0B0\n"), ElementsAre("unbalanced-units"));
+}
+
+TEST(Rules, NameTheirActions) {
+  const std::vector<Violation> found = violations(schedule_from_csv("0F0,0F0,0B0\n"));
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].actions, (std::vector<Place>{{0, 1}, {0, 0}}));
 }
 
 TEST(CheckProperty, LossesAndDoublingsAreAlwaysFound) {

@@ -10,12 +10,9 @@ namespace quatrain {
 Schedule gpipe(int num_ranks, int num_microbatches) {
   Schedule schedule = one_stage_a_rank(num_ranks, num_microbatches);
   for (int rank = 0; rank < num_ranks; ++rank) {
-    std::vector<Action>& row = schedule.per_rank[static_cast<std::size_t>(rank)];
-    for (int m = 0; m < num_microbatches; ++m)
-      row.push_back(compute(rank, ActionKind::kForward, m));
-    for (int m = 0; m < num_microbatches; ++m) {
-      row.push_back(compute(rank, ActionKind::kBackward, m));
-    }
+    RowWriter row(schedule, rank);
+    for (int m = 0; m < num_microbatches; ++m) row.forward(rank, m);
+    for (int m = 0; m < num_microbatches; ++m) row.backward(rank, m);
   }
   return schedule;
 }

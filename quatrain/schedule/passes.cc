@@ -3,7 +3,6 @@
 // it changes.
 #include <utility>
 
-#include "quatrain/base/check.h"
 #include "quatrain/schedule/schedule.h"
 
 namespace quatrain {
@@ -14,22 +13,52 @@ Action with_kind(Action action, ActionKind kind) {
   return action;
 }
 
+// Of a pair, the weight half comes behind both.
+void append_split(std::vector<Action>& row, Action action) {
+  const Action half = action.overlap ? *action.overlap : action;
+  if (half.kind != ActionKind::kBackward) {
+    row.push_back(std::move(action));
+    return;
+  }
+  const Action input = with_kind(half, ActionKind::kBackwardInput);
+  if (action.overlap) {
+    action.overlap = std::make_shared<const Action>(input);
+    row.push_back(std::move(action));
+  } else {
+    row.push_back(input);
+  }
+  row.push_back(with_kind(half, ActionKind::kBackwardWeight));
+}
+
+bool completes(const Action& input, const Action& weight) {
+  return input.kind == ActionKind::kBackwardInput && !input.overlap &&
+         weight == with_kind(input, ActionKind::kBackwardWeight);
+}
+
 }  // namespace
 
 Schedule split_backward(const Schedule& schedule) {
   Schedule result = schedule;
   for (std::vector<Action>& row : result.per_rank) {
     std::vector<Action> split;
-    for (const Action& action : row) {
-      CHECK(!action.overlap, "{} is a pair: split before pairing", to_string(action));
-      if (action.kind == ActionKind::kBackward) {
-        split.push_back(with_kind(action, ActionKind::kBackwardInput));
-        split.push_back(with_kind(action, ActionKind::kBackwardWeight));
+    for (Action& action : row) append_split(split, std::move(action));
+    row = std::move(split);
+  }
+  return result;
+}
+
+Schedule merge_backward(const Schedule& schedule) {
+  Schedule result = schedule;
+  for (std::vector<Action>& row : result.per_rank) {
+    std::vector<Action> merged;
+    for (Action& action : row) {
+      if (!merged.empty() && completes(merged.back(), action)) {
+        merged.back().kind = ActionKind::kBackward;
       } else {
-        split.push_back(action);
+        merged.push_back(std::move(action));
       }
     }
-    row = std::move(split);
+    row = std::move(merged);
   }
   return result;
 }

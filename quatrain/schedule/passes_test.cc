@@ -14,8 +14,15 @@ TEST(SplitBackward, EveryBBecomesIThenW) {
   EXPECT_EQ(split_backward(split), split);
 }
 
-TEST(SplitBackward, PairsAreRefused) {
-  EXPECT_THROW(split_backward(schedule_from_csv("(0F1;0B0)OVERLAP_F_B\n")), BugError);
+TEST(SplitBackward, PairsKeepTheInputHalf) {
+  EXPECT_EQ(to_csv(split_backward(schedule_from_csv("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n"))),
+            "0F0,(0F1;0I0)OVERLAP_F_B,0W0,0I1,0W1\n");
+}
+
+TEST(MergeBackward, NeighboursOfOneMicrobatch) {
+  EXPECT_EQ(to_csv(merge_backward(schedule_from_csv("0F0,0F1,0I0,0W0,0I1,0F2,0W1,0I2,0W2\n"))),
+            "0F0,0F1,0B0,0I1,0F2,0W1,0B2\n");
+  EXPECT_EQ(merge_backward(split_backward(one_f_one_b(3, 5))), one_f_one_b(3, 5));
 }
 
 TEST(WithOptimizerStep, OneAStageAtTheEnd) {
