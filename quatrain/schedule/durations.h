@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one micro-batch costs a pipeline stage: time of its actions, and what its rank keeps between
+// them. Given to the clock and to schedules that are made for given costs.
+#pragma once
+
+namespace quatrain {
+
+// In any one unit.
+struct StageDurations {
+  double forward = 1.0;
+  double input = 1.0;          // the backward's input half
+  double weight = 1.0;         // its weight half
+  double fused = 2.0;          // both in one action
+  double send_forward = 0.0;   // its output to the next stage, where that is on another rank
+  double send_backward = 0.0;  // its input gradient to the stage before
+  double optimizer = 0.0;
+  friend bool operator==(const StageDurations&, const StageDurations&) = default;
+};
+
+// Change of what a rank keeps, at each action; a fused backward frees what both halves would. In
+// activations, bytes or any one unit.
+struct StashDeltas {
+  double forward = 1.0;
+  double input = 0.0;
+  double weight = -1.0;
+  friend bool operator==(const StashDeltas&, const StashDeltas&) = default;
+};
+
+}  // namespace quatrain
