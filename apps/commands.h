@@ -21,5 +21,8 @@ Registered add_verify(CLI::App& app);
 Registered add_data_tokenize(CLI::App& data);
 Registered add_data_train_tokenizer(CLI::App& data);
 Registered add_data_inspect(CLI::App& data);
+Registered add_schedule_list(CLI::App& schedule);
+Registered add_schedule_show(CLI::App& schedule);
+Registered add_schedule_check(CLI::App& schedule);
 
 }  // namespace quatrain::apps

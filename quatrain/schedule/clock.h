@@ -25,13 +25,7 @@ struct Durations {
   std::function<double(const Action&)> measured = {};
 };
 
-// Times of one rank's whole share of a micro-batch: each of its stages takes 1/chunks of F, B, W.
-struct RankTimes {
-  double forward = 1.0;
-  double input = 1.0;
-  double weight = 1.0;
-  double message = 0.0;
-};
+// Every stage takes 1/chunks of F, I and W.
 Durations even_durations(const Schedule& schedule, const RankTimes& times);
 
 struct ClockEvent {

@@ -2,6 +2,7 @@
 // What one micro-batch costs a pipeline stage: time of its actions, and what its rank keeps between
 // them. Given to the clock and to schedules that are made for given costs.
 #pragma once
+#include <vector>
 
 namespace quatrain {
 
@@ -17,6 +18,14 @@ struct StageDurations {
   friend bool operator==(const StageDurations&, const StageDurations&) = default;
 };
 
+// Of one rank's whole share of a micro-batch, and of one message.
+struct RankTimes {
+  double forward = 1.0;
+  double input = 1.0;
+  double weight = 1.0;
+  double message = 0.0;
+};
+
 // Change of what a rank keeps, at each action; a fused backward frees what both halves would. In
 // activations, bytes or any one unit.
 struct StashDeltas {
@@ -24,6 +33,14 @@ struct StashDeltas {
   double input = 0.0;
   double weight = -1.0;
   friend bool operator==(const StashDeltas&, const StashDeltas&) = default;
+};
+
+// What schedules made for given costs ask for.
+struct ScheduleCosts {
+  RankTimes times;
+  std::vector<StageDurations> durations;  // [stage], where stages differ; else `times`
+  StashDeltas stash;                      // of each stage
+  double memory_limit = 2.0;  // of a rank, in what as many forwards as there are ranks keep
 };
 
 }  // namespace quatrain

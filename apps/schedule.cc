@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// quatrain schedule list | show | check.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/commands.h"
+#include "apps/console.h"
+#include "apps/guard.h"
+#include "quatrain/base/error.h"
+#include "quatrain/base/file.h"
+#include "quatrain/base/text.h"
+#include "quatrain/schedule/check.h"
+#include "quatrain/schedule/clock.h"
+#include "quatrain/schedule/messages.h"
+#include "quatrain/schedule/picture.h"
+#include "quatrain/schedule/schedule.h"
+
+namespace quatrain::apps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Whole numbers without ".0": most schedules are drawn at unit times.
+Json number(double value) {
+  const double whole = std::round(value);
+  if (value == whole && std::abs(value) < 1e15) return static_cast<std::int64_t>(whole);
+  return value;
+}
+
+std::string chunks_text(const ScheduleInfo& info) {
+  if (info.min_chunks == info.max_chunks) return fmt::format("{}", info.min_chunks);
+  return fmt::format("{} or more", info.min_chunks);
+}
+
+int list(bool json) {
+  Console console(json);
+  Table table({"schedule", "placement", "chunks", "peak (chunk activations)", "bubble", "source"});
+  Json all = Json::array();
+  for (const ScheduleInfo& info : schedule_table()) {
+    table.add({std::string(info.name), std::string(to_string(info.placement)), chunks_text(info),
+               std::string(info.peak), std::string(info.bubble), std::string(info.source)});
+    all.push_back({{"schedule", info.name},
+                   {"placement", to_string(info.placement)},
+                   {"chunks", chunks_text(info)},
+                   {"peak", info.peak},
+                   {"bubble", info.bubble},
+                   {"source", info.source}});
+  }
+  console.line(table.to_string() +
+               "p ranks, r of them this one, m micro-batches, v chunks a rank; F, I, W: times of "
+               "forward and of the\nbackward's input and weight halves of a rank's whole share of "
+               "a micro-batch");
+  console.document({{"schedules", all}});
+  return kDone;
+}
+
+struct ShowOptions {
+  std::string name;
+  ScheduleRequest request{.num_ranks = 4, .num_microbatches = 8, .chunks = 0};
+  std::string format = "grid";
+  std::vector<double> times{1, 1, 1, 0};
+  std::vector<double> stash{1, 0, -1};
+  bool lowered = false;
+  bool colour = false;
+  int columns = 100;
+  bool json = false;
+};
+
+constexpr std::string_view kFile = "file:";
+
+// The fewest that the schedule has; two where it is made for several.
+int usual_chunks(std::string_view name) {
+  for (const ScheduleInfo& info : schedule_table()) {
+    if (info.name == name) return std::min(2, std::max(info.min_chunks, info.max_chunks));
+  }
+  return 1;
+}
+
+RankTimes rank_times(const ShowOptions& options) {
+  const std::vector<double>& times = options.times;
+  return {times[0], times[1], times[2], times[3]};
+}
+
+ScheduleRequest complete(const ShowOptions& options) {
+  ScheduleRequest request = options.request;
+  if (request.chunks == 0) request.chunks = usual_chunks(options.name);
+  request.costs.times = rank_times(options);
+  request.costs.stash = {options.stash[0], options.stash[1], options.stash[2]};
+  return request;
+}
+
+Schedule made(const ShowOptions& options) {
+  if (!options.name.starts_with(kFile)) return make_schedule(options.name, complete(options));
+  const std::string path = options.name.substr(kFile.size());
+  Schedule schedule = schedule_from_csv(read_file(path));
+  throw_if_any(check(schedule));
+  return schedule;
+}
+
+Schedule lowered(const Schedule& schedule, const Durations& durations) {
+  const Timeline timeline = simulate(schedule, durations);
+  ActionTimes times;
+  for (const std::vector<ClockEvent>& row : timeline.per_rank) {
+    times.begin.emplace_back();
+    times.end.emplace_back();
+    for (const ClockEvent& event : row) {
+      times.begin.back().push_back(event.begin);
+      times.end.back().push_back(event.end);
+    }
+  }
+  return with_messages(schedule, times);
+}
+
+struct Shown {
+  Schedule schedule;
+  Timeline timeline;
+  std::vector<double> peak_stash;
+};
+
+Shown shown(const ShowOptions& options) {
+  Shown result;
+  result.schedule = made(options);
+  const Durations durations = even_durations(result.schedule, rank_times(options));
+  if (options.lowered) result.schedule = lowered(result.schedule, durations);
+  result.timeline = simulate(result.schedule, durations);
+  const StashDeltas stash{options.stash[0], options.stash[1], options.stash[2]};
+  result.peak_stash = peak_stash(
+      result.schedule,
+      std::vector<StashDeltas>(static_cast<std::size_t>(result.schedule.num_stages), stash));
+  return result;
+}
+
+int chunks_of(const Schedule& schedule) {
+  return schedule.num_stages * static_cast<int>(schedule.rank_of_stage.size()) /
+         static_cast<int>(schedule.per_rank.size());
+}
+
+Json document(const ShowOptions& options, const Shown& result) {
+  const Timeline& timeline = result.timeline;
+  Json peaks = Json::array(), exposed = Json::array(), rows = Json::array();
+  for (double peak : result.peak_stash) peaks.push_back(number(peak));
+  for (double time : timeline.exposed_communication) exposed.push_back(time);
+  for (const std::vector<Action>& row : result.schedule.per_rank) {
+    Json texts = Json::array();
+    for (const Action& action : row) texts.push_back(to_string(action));
+    rows.push_back(std::move(texts));
+  }
+  return {{"schedule", options.name},
+          {"ranks", result.schedule.per_rank.size()},
+          {"microbatches", result.schedule.num_microbatches},
+          {"chunks", chunks_of(result.schedule)},
+          {"makespan", timeline.makespan},
+          {"span", timeline.span},
+          {"bubble", timeline.bubble},
+          {"bubble_rate", timeline.bubble_rate},
+          {"peak_stash", peaks},
+          {"messages", timeline.messages.size()},
+          {"exposed_communication", exposed},
+          {"rows", rows}};
+}
+
+std::string title(const ShowOptions& options, const Shown& result) {
+  const int chunks = chunks_of(result.schedule);
+  return fmt::format("{}: {} ranks, {} micro-batches, {} chunk{} a rank", options.name,
+                     result.schedule.per_rank.size(), result.schedule.num_microbatches, chunks,
+                     chunks == 1 ? "" : "s");
+}
+
+std::string facts(const Shown& result) {
+  const Timeline& timeline = result.timeline;
+  return fmt::format(
+      "makespan {:.6g}  span {:.6g}  bubble {:.6g} ({:.2f} %)  {} messages\nmost activations of "
+      "a chunk kept, by rank: {:.6g}",
+      timeline.makespan, timeline.span, timeline.bubble, 100 * timeline.bubble_rate,
+      timeline.messages.size(), fmt::join(result.peak_stash, " "));
+}
+
+int show(const ShowOptions& options) {
+  Console console(options.json);
+  const Shown result = shown(options);
+  if (options.json) {
+    console.document(document(options, result));
+  } else if (options.format == "csv") {
+    std::string text = to_csv(result.schedule);
+    text.pop_back();
+    console.line(text);
+  } else if (options.format == "svg") {
+    console.line(to_svg(result.timeline, title(options, result)));
+  } else if (options.format == "trace") {
+    console.line(to_chrome_trace(result.timeline));
+  } else {
+    const GridOptions grid{.columns = options.columns, .colour = options.colour};
+    console.line(title(options, result));
+    console.line(to_grid(result.timeline, grid) + facts(result));
+  }
+  return kDone;
+}
+
+struct CheckOptions {
+  std::string file;
+  bool json = false;
+};
+
+Json to_json(const Violation& violation, const Schedule& schedule) {
+  const Problem& problem = violation.problem;
+  Json actions = Json::array();
+  const auto at = [&](const Place& place) {
+    return to_string(schedule.per_rank[static_cast<std::size_t>(place.rank)]
+                                      [static_cast<std::size_t>(place.slot)]);
+  };
+  for (const Place& place : violation.actions) actions.push_back(at(place));
+  Json result = {{"code", code(violation.rule)}, {"rank", nullptr}, {"action", nullptr}};
+  if (!violation.actions.empty()) {
+    result["rank"] = violation.actions.front().rank;
+    result["action"] = actions.front();
+  }
+  result["message"] = to_string(Problems{problem});
+  result["actions"] = actions;
+  return result;
+}
+
+int refused(Console& console, const CheckOptions& options, const std::string& message) {
+  console.line(fmt::format("{} is no schedule: {}", options.file, message));
+  Json problem = {{"code", "syntax"}, {"rank", nullptr}, {"action", nullptr}, {"message", message}};
+  console.document({{"valid", false}, {"problems", Json::array({problem})}});
+  return kCheckSaidNo;
+}
+
+int check_file(const CheckOptions& options) {
+  Console console(options.json);
+  Schedule schedule;
+  const std::string text = read_file(options.file);
+  try {
+    schedule = schedule_from_csv(text);
+  } catch (const ConfigError& error) {
+    return refused(console, options, error.what());
+  }
+  const std::vector<Violation> found = violations(schedule);
+  Json problems = Json::array();
+  for (const Violation& violation : found) {
+    console.line(fmt::format("{}: {}", code(violation.rule), to_string(Problems{violation.problem})));
+    problems.push_back(to_json(violation, schedule));
+  }
+  if (found.empty()) {
+    console.line(fmt::format("valid: {} ranks, {} stages, {} micro-batches",
+                             schedule.per_rank.size(), schedule.num_stages,
+                             schedule.num_microbatches));
+  }
+  console.document({{"valid", found.empty()}, {"problems", problems}});
+  return found.empty() ? kDone : kCheckSaidNo;
+}
+
+void add_json(CLI::App& parser, bool& json) {
+  parser.add_flag("--json", json, "one JSON document on stdout, the rest on stderr");
+}
+
+}  // namespace
+
+Registered add_schedule_list(CLI::App& schedule) {
+  CLI::App* parser = schedule.add_subcommand("list", "The schedules, a line each");
+  auto json = std::make_shared<bool>(false);
+  add_json(*parser, *json);
+  parser->footer("Example:\n  quatrain schedule list");
+  return {parser, [json] { return list(*json); }};
+}
+
+Registered add_schedule_show(CLI::App& schedule) {
+  CLI::App* parser = schedule.add_subcommand("show", "One schedule: its picture, times and peaks");
+  auto options = std::make_shared<ShowOptions>();
+  ScheduleRequest& request = options->request;
+  parser->add_option("name", options->name, "a schedule of the list, or file:PATH.csv")->required();
+  parser->add_option("--ranks", request.num_ranks, "pipeline ranks")->capture_default_str();
+  parser->add_option("--microbatches", request.num_microbatches)->capture_default_str();
+  parser->add_option("--chunks", request.chunks, "stages a rank; default: what it is made for");
+  parser->add_option("--group", request.group,
+                     "micro-batches that pass a chunk before the next, of interleaved schedules");
+  parser->add_option("--format", options->format, "what to print")
+      ->check(CLI::IsMember({"grid", "csv", "svg", "trace"}))
+      ->capture_default_str();
+  parser
+      ->add_option("--times", options->times,
+                   "F,I,W,message: a rank's whole share of a micro-batch, and one message, in any "
+                   "unit (F,B,W,comm)")
+      ->delimiter(',')
+      ->expected(4)
+      ->check(CLI::NonNegativeNumber);
+  parser
+      ->add_option("--stash", options->stash,
+                   "F,I,W: what each action of a stage adds to what its rank keeps (F,B,W)")
+      ->delimiter(',')
+      ->expected(3);
+  parser
+      ->add_option("--memory-limit", request.costs.memory_limit,
+                   "of schedules made for costs, in the activations of as many micro-batches as "
+                   "there are ranks: 1 is ZB-1p, 2 ZB-2p")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  parser->add_flag("--lowered", options->lowered, "with messages written out");
+  parser->add_flag("--colour,--color", options->colour, "the grid in colour");
+  parser->add_option("--columns", options->columns, "of the terminal")
+      ->capture_default_str()
+      ->check(CLI::Range(20, 10000));
+  add_json(*parser, options->json);
+  parser->footer(
+      "Examples:\n  quatrain schedule show zb-h1 --ranks 4 --microbatches 8\n"
+      "  quatrain schedule show zb-auto --ranks 8 --microbatches 24 --memory-limit 2 "
+      "--times 18.5,18.1,9.3,0.6 --format svg > zb.svg");
+  return {parser, [options] { return show(*options); }};
+}
+
+Registered add_schedule_check(CLI::App& schedule) {
+  CLI::App* parser = schedule.add_subcommand("check", "Every problem of a schedule file");
+  auto options = std::make_shared<CheckOptions>();
+  parser->add_option("file", options->file, "CSV, a row a rank, as torch.distributed.pipelining's")
+      ->required();
+  add_json(*parser, options->json);
+  parser->footer(
+      "Exits with 1 when there are problems.\n"
+      "Example:\n  quatrain schedule check my.csv");
+  return {parser, [options] { return check_file(*options); }};
+}
+
+}  // namespace quatrain::apps
