@@ -104,20 +104,6 @@ Schedule made(const ShowOptions& options) {
   return schedule;
 }
 
-Schedule lowered(const Schedule& schedule, const Durations& durations) {
-  const Timeline timeline = simulate(schedule, durations);
-  ActionTimes times;
-  for (const std::vector<ClockEvent>& row : timeline.per_rank) {
-    times.begin.emplace_back();
-    times.end.emplace_back();
-    for (const ClockEvent& event : row) {
-      times.begin.back().push_back(event.begin);
-      times.end.back().push_back(event.end);
-    }
-  }
-  return with_messages(schedule, times);
-}
-
 struct Shown {
   Schedule schedule;
   Timeline timeline;
@@ -128,7 +114,9 @@ Shown shown(const ShowOptions& options) {
   Shown result;
   result.schedule = made(options);
   const Durations durations = even_durations(result.schedule, rank_times(options));
-  if (options.lowered) result.schedule = lowered(result.schedule, durations);
+  if (options.lowered) {
+    result.schedule = with_messages(result.schedule, simulate(result.schedule, durations));
+  }
   result.timeline = simulate(result.schedule, durations);
   const StashDeltas stash{options.stash[0], options.stash[1], options.stash[2]};
   result.peak_stash = peak_stash(

@@ -51,7 +51,8 @@ void for_part_of_grid(unsigned seed, std::size_t count, F f) {
 
 // Whether the table's schedule is defined here; what it refuses, it refuses with a reason.
 inline bool defined(const GridPoint& point) {
-  const auto& [p, m, v, group] = point.request;
+  const int p = point.request.num_ranks, m = point.request.num_microbatches;
+  const int v = point.request.chunks;
   if (point.name == "dualpipe") return v == 1 && p % 2 == 0 && m % 2 == 0 && m >= 2 * p;
   if (point.name == "dualpipe-v") return v == 2 && m >= 2 * p;
   if (point.name.starts_with("interleaved") || point.name == "looped-bfs") return true;

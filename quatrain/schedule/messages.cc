@@ -13,73 +13,17 @@
 namespace quatrain {
 namespace {
 
-double units(const Action& action) {
-  double total = 0;
-  for (const Action* half = &action; half != nullptr; half = half->overlap.get()) {
-    if (is_computation(half->kind)) total += half->kind == ActionKind::kBackward ? 2 : 1;
-  }
-  return total;
-}
-
-class UnitClock {
- public:
-  explicit UnitClock(const Schedule& schedule) : schedule_(schedule), index_(schedule) {
-    times_.begin.resize(schedule.per_rank.size());
-    times_.end.resize(schedule.per_rank.size());
-  }
-
-  ActionTimes run() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (std::size_t rank = 0; rank < schedule_.per_rank.size(); ++rank) {
-        while (advance(rank)) moved = true;
-      }
-    }
-    for (std::size_t rank = 0; rank < schedule_.per_rank.size(); ++rank) {
-      const std::size_t done = times_.end[rank].size();
-      CHECK(done == schedule_.per_rank[rank].size(), "rank {} waits for ever at {}", rank,
-            to_string(schedule_.per_rank[rank][done]));
-    }
-    return std::move(times_);
-  }
-
- private:
-  bool advance(std::size_t rank) {
-    std::vector<double>& ends = times_.end[rank];
-    if (ends.size() == schedule_.per_rank[rank].size()) return false;
-    const Action& action = schedule_.per_rank[rank][ends.size()];
-    double begin = ends.empty() ? 0 : ends.back();
-    for (const Action* half = &action; half != nullptr; half = half->overlap.get()) {
-      if (!index_.holds(*half)) continue;
-      for (const std::optional<Key>& before : index_.dependencies(ActionIndex::key_of(*half))) {
-        const Place place = before ? index_.find(*before) : Place{};
-        if (!place.exists()) continue;
-        const std::vector<double>& others = times_.end[static_cast<std::size_t>(place.rank)];
-        if (others.size() <= static_cast<std::size_t>(place.slot)) return false;
-        begin = std::max(begin, others[static_cast<std::size_t>(place.slot)]);
-      }
-    }
-    times_.begin[rank].push_back(begin);
-    ends.push_back(begin + units(action));
-    return true;
-  }
-
-  const Schedule& schedule_;
-  ActionIndex index_;
-  ActionTimes times_;
-};
-
 // Takes actions and messages in the order of time, each when all before it is taken.
 class MessageOrder {
  public:
-  MessageOrder(const Schedule& schedule, const ActionTimes& times)
+  MessageOrder(const Schedule& schedule, const Timeline& times)
       : schedule_(schedule), times_(times), index_(schedule), result_(schedule) {
-    CHECK(times.begin.size() == ranks() && times.end.size() == ranks(), "times of {} ranks for {}",
-          times.begin.size(), ranks());
+    CHECK(times.per_rank.size() == ranks(), "times of {} ranks for {}", times.per_rank.size(),
+          ranks());
     for (std::size_t rank = 0; rank < ranks(); ++rank) {
       const std::size_t slots = schedule.per_rank[rank].size();
-      CHECK(times.begin[rank].size() == slots && times.end[rank].size() == slots,
-            "times of {} actions for {}", times.begin[rank].size(), slots);
+      CHECK(times.per_rank[rank].size() == slots, "times of {} actions for {}",
+            times.per_rank[rank].size(), slots);
       missing_.emplace_back(slots, 0);
       result_.per_rank[rank].clear();
     }
@@ -136,7 +80,7 @@ class MessageOrder {
     const auto r = static_cast<std::size_t>(rank);
     const std::size_t slot = next_[r];
     if (slot == schedule_.per_rank[r].size() || missing_[r][slot] > 0) return;
-    ready_.push({times_.begin[r][slot], {rank, static_cast<int>(slot)}, std::nullopt, {}});
+    ready_.push({times_.per_rank[r][slot].begin, {rank, static_cast<int>(slot)}, std::nullopt, {}});
   }
 
   void perform(Place place) {
@@ -147,7 +91,7 @@ class MessageOrder {
     ++next_[r];
     for (const Action* half = &action; half != nullptr; half = half->overlap.get()) {
       for_receiver(*half, place, [&](const Key& consumer, Place) {
-        ready_.push({times_.end[r][slot], place, consumer, ActionIndex::key_of(*half)});
+        ready_.push({times_.per_rank[r][slot].end, place, consumer, ActionIndex::key_of(*half)});
       });
     }
     offer_next(place.rank);
@@ -171,7 +115,7 @@ class MessageOrder {
   }
 
   const Schedule& schedule_;
-  const ActionTimes& times_;
+  const Timeline& times_;
   ActionIndex index_;
   Schedule result_;
   std::vector<std::vector<int>> missing_;  // messages that an action still waits for
@@ -181,14 +125,14 @@ class MessageOrder {
 
 }  // namespace
 
-ActionTimes unit_times(const Schedule& schedule) { return UnitClock(schedule).run(); }
-
-Schedule with_messages(const Schedule& schedule, const ActionTimes& times) {
+Schedule with_messages(const Schedule& schedule, const Timeline& times) {
   return MessageOrder(schedule, times).run();
 }
 
 Schedule with_messages(const Schedule& schedule) {
-  return with_messages(schedule, unit_times(schedule));
+  Durations unit;
+  unit.of_stage.resize(static_cast<std::size_t>(schedule.num_stages));
+  return with_messages(schedule, simulate(schedule, unit));
 }
 
 Schedule with_tied_reduce(const Schedule& schedule) {

@@ -4,28 +4,18 @@
 // receives. So no rank waits in a circle, even where nothing is buffered, and between two ranks
 // receives come in the order of sends.
 #pragma once
-#include <vector>
-
+#include "quatrain/schedule/clock.h"
 #include "quatrain/schedule/schedule.h"
 
 namespace quatrain {
 
-// When each action begins and ends: [rank][slot] of a schedule's rows, in any unit.
-struct ActionTimes {
-  std::vector<std::vector<double>> begin;
-  std::vector<std::vector<double>> end;
-};
-
-// F, I and W take 1, B and a pair 2 and 3, everything else and messages 0. Throws BugError for rows
-// that wait for ever.
-ActionTimes unit_times(const Schedule& schedule);
-
 // SEND behind each computation whose result another rank needs, RECV in that rank's row where the
 // computation's end falls in time, ahead of what begins then or later. Chunks that share a rank
-// need no message. Throws BugError where messages are written already, or times are not of these
-// rows.
-Schedule with_messages(const Schedule& schedule, const ActionTimes& times);
-Schedule with_messages(const Schedule& schedule);  // unit_times()
+// need no message. Throws BugError where messages are written already, or the times are not of
+// these rows.
+Schedule with_messages(const Schedule& schedule, const Timeline& times);
+// At times of 1 for F, I and W, 2 for B. Throws ConfigError where a rank waits for ever.
+Schedule with_messages(const Schedule& schedule);
 
 // Two copies of tied weights, of the first and the last stage: REDUCE_TIED in both rows, behind all
 // computation and messages and ahead of the optimizer. Where one rank holds both stages it has one

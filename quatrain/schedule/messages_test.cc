@@ -22,13 +22,6 @@ std::size_t sends(const Schedule& schedule) {
   return count;
 }
 
-TEST(UnitTimes, OfOneFOneB) {
-  const ActionTimes times = unit_times(one_f_one_b(2, 2));
-  EXPECT_EQ(times.begin, (std::vector<std::vector<double>>{{0, 1, 4, 7}, {1, 2, 4, 5}}));
-  EXPECT_EQ(times.end, (std::vector<std::vector<double>>{{1, 2, 6, 9}, {2, 4, 5, 7}}));
-  EXPECT_THROW(unit_times(schedule_from_csv("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n")), BugError);
-}
-
 TEST(WithMessages, BehindTheProducerAndAtItsTime) {
   EXPECT_EQ(to_csv(with_messages(one_f_one_b(2, 2))),
             "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
@@ -37,14 +30,12 @@ TEST(WithMessages, BehindTheProducerAndAtItsTime) {
 
 TEST(WithMessages, FollowTheTimesGiven) {
   const Schedule schedule = gpipe(2, 2);
-  ActionTimes times = unit_times(schedule);
-  times.begin[1] = {10, 20, 30, 40};  // a slow receiver: both forwards arrive before it begins
-  times.end[1] = {20, 30, 40, 50};
-  times.begin[0] = {0, 1, 40, 50};
-  times.end[0] = {1, 2, 50, 60};
+  Durations slow;
+  slow.of_stage = {{}, {.forward = 9, .fused = 10}};
+  const Timeline times = simulate(schedule, slow);
   EXPECT_EQ(to_csv(with_messages(schedule, times)),
             "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
-            "1RECV_F0,1RECV_F1,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n");
+            "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n");
 }
 
 TEST(WithMessages, TheTurnOfAVIsLocal) {
@@ -62,7 +53,7 @@ TEST(WithMessages, BothHalvesOfAPairSend) {
 
 TEST(WithMessages, AreWrittenOnce) {
   EXPECT_THROW(with_messages(with_messages(gpipe(2, 2))), BugError);
-  EXPECT_THROW(with_messages(gpipe(2, 2), unit_times(gpipe(2, 1))), BugError);
+  EXPECT_THROW(with_messages(gpipe(2, 2), Timeline{}), BugError);
 }
 
 // Messages of a step: 2 (stages - 1) m, less those of neighbours on one rank.
@@ -111,6 +102,7 @@ TEST(WithMessages, case_073_BlockingRendezvousPasses) {
     EXPECT_EQ(run_blocking(rows), Outcome::kRight) << to_string(point);
     EXPECT_EQ(to_string(check(rows)), "") << to_string(point);
     EXPECT_EQ(schedule_from_csv(to_csv(rows)), rows) << to_string(point);
+    EXPECT_NE(run_blocking(forward_only(rows)), Outcome::kDeadlock) << to_string(point);
   });
 }
 

@@ -63,6 +63,20 @@ Schedule merge_backward(const Schedule& schedule) {
   return result;
 }
 
+Schedule without_pairs(const Schedule& schedule) {
+  Schedule result = schedule;
+  for (std::vector<Action>& row : result.per_rank) {
+    std::vector<Action> single;
+    for (Action& action : row) {
+      const std::shared_ptr<const Action> other = std::exchange(action.overlap, nullptr);
+      single.push_back(std::move(action));
+      if (other) single.push_back(*other);
+    }
+    row = std::move(single);
+  }
+  return result;
+}
+
 Schedule with_optimizer_step(const Schedule& schedule) {
   Schedule result = schedule;
   for (std::size_t replica = 0; replica < schedule.rank_of_stage.size(); ++replica) {

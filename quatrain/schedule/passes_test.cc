@@ -25,6 +25,14 @@ TEST(MergeBackward, NeighboursOfOneMicrobatch) {
   EXPECT_EQ(merge_backward(split_backward(one_f_one_b(3, 5))), one_f_one_b(3, 5));
 }
 
+TEST(WithoutPairs, ForwardFirst) {
+  EXPECT_EQ(to_csv(without_pairs(schedule_from_csv("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n"))),
+            "0F0,0F1,0B0,0B1\n");
+  const Schedule single = without_pairs(dualpipe_v(3, 7));
+  EXPECT_EQ(to_csv(single).find("OVERLAP"), std::string::npos);
+  EXPECT_EQ(to_string(check(single)), "");
+}
+
 TEST(WithOptimizerStep, OneAStageAtTheEnd) {
   EXPECT_EQ(to_csv(with_optimizer_step(gpipe(2, 1))),
             "0F0,0B0,0OPTIMIZER_STEP\n1F0,1B0,1OPTIMIZER_STEP\n");

@@ -76,6 +76,7 @@ Schedule make_schedule(std::string_view name, const ScheduleRequest& request);
 Schedule split_backward(
     const Schedule& schedule);  // every B becomes I then W, a pair (F;B) (F;I) W
 Schedule merge_backward(const Schedule& schedule);       // I with its W directly behind becomes B
+Schedule without_pairs(const Schedule& schedule);        // (F;B) becomes F, then B
 Schedule with_optimizer_step(const Schedule& schedule);  // appends <stage>OPTIMIZER_STEP a stage
 
 // All broken rules: missing or repeated action, backward before forward, weight half before input
