@@ -27,7 +27,7 @@ enum class Rule : std::uint8_t {
   kReduceTooEarly,   // REDUCE_GRAD or REDUCE_TIED ahead of a gradient that it sums
   kReducePartner,    // REDUCE_TIED has its other owner: the first and the last stage
   kNormTooEarly,     // NORM_PART ahead of a gradient or its reduction
-  kAfterStep,        // anything of a stage but UNSHARD behind its optimizer step
+  kAfterStep,        // computation or reduction of a stage behind its optimizer step
   kMissingStep,      // some stages step, others do not
   kUnbalancedUnits,  // UNSHARD of what is there, RESHARD of what is not, or never freed
 };

@@ -58,7 +58,8 @@ class Step {
 
   void check_after_step(const Action& action, Place place) {
     const auto step = steps_.find(owner(action));
-    if (step == steps_.end() || action.kind == ActionKind::kUnshard) return;
+    const bool reads_no_weights = action.kind == ActionKind::kUnshard || is_message(action.kind);
+    if (step == steps_.end() || reads_no_weights) return;
     const auto& [rank, slot] = step->second;
     if (rank != place.rank || slot >= place.slot) return;
     if (action.kind == ActionKind::kOptimizerStep) return;  // a repeated one
