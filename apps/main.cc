@@ -52,12 +52,16 @@ int main(int argc, char** argv) {
   data->require_subcommand(1);
   CLI::App* schedule = app.add_subcommand("schedule", "Pipeline schedules: list, draw, check");
   schedule->require_subcommand(1);
-  const std::vector<Registered> commands = {
-      quatrain::apps::add_train(app),           quatrain::apps::add_eval(app),
-      quatrain::apps::add_generate(app),        quatrain::apps::add_verify(app),
-      quatrain::apps::add_data_tokenize(*data), quatrain::apps::add_data_train_tokenizer(*data),
-      quatrain::apps::add_data_inspect(*data),  quatrain::apps::add_schedule_list(*schedule),
-      quatrain::apps::add_schedule_show(*schedule), quatrain::apps::add_schedule_check(*schedule)};
+  const std::vector<Registered> commands = {quatrain::apps::add_train(app),
+                                            quatrain::apps::add_eval(app),
+                                            quatrain::apps::add_generate(app),
+                                            quatrain::apps::add_verify(app),
+                                            quatrain::apps::add_data_tokenize(*data),
+                                            quatrain::apps::add_data_train_tokenizer(*data),
+                                            quatrain::apps::add_data_inspect(*data),
+                                            quatrain::apps::add_schedule_list(*schedule),
+                                            quatrain::apps::add_schedule_show(*schedule),
+                                            quatrain::apps::add_schedule_check(*schedule)};
   if (const std::string wrong = unknown_command(app, argc, argv); !wrong.empty()) {
     std::fprintf(stderr, "quatrain: %s\n", wrong.c_str());
     return quatrain::apps::kUsage;

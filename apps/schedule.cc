@@ -233,7 +233,8 @@ int check_file(const CheckOptions& options) {
   const std::vector<Violation> found = violations(schedule);
   Json problems = Json::array();
   for (const Violation& violation : found) {
-    console.line(fmt::format("{}: {}", code(violation.rule), to_string(Problems{violation.problem})));
+    console.line(
+        fmt::format("{}: {}", code(violation.rule), to_string(Problems{violation.problem})));
     problems.push_back(to_json(violation, schedule));
   }
   if (found.empty()) {

@@ -7,6 +7,7 @@
 
 #include "quatrain/base/text.h"
 #include "quatrain/schedule/schedule.h"
+#include "quatrain/schedule/zb_auto.h"
 
 namespace quatrain {
 namespace {
@@ -95,6 +96,10 @@ constexpr std::array kSchedules = {
            "arXiv:2401.10241 2.2"},
           any_count,
           [](Request r) { return zero_bubble_h2(r.num_ranks, r.num_microbatches); }},
+    Entry{{"zb-auto", kLinear, 1, 1, "0 where the limit is 3p and m large",
+           "the limit, p activations or more", "arXiv:2401.10241 3"},
+          any_count,
+          [](Request r) { return zb_auto(r.num_ranks, r.num_microbatches, r.costs); }},
     Entry{{"interleaved-zb1p", kLoop, 1, kAny, "(p-1)(F+I-W)/v where W <= F, p divides m",
            "min(mv, p+(v-1)g), g: group", "PyTorch, ScheduleInterleavedZeroBubble"},
           whole_groups,

@@ -408,14 +408,8 @@ Durations even_durations(const Schedule& schedule, const RankTimes& times) {
   for (int rank : schedule.rank_of_stage[0]) ++stages_of_rank[static_cast<std::size_t>(rank)];
   Durations durations;
   for (int rank : schedule.rank_of_stage[0]) {
-    const double share = 1.0 / stages_of_rank[static_cast<std::size_t>(rank)];
-    StageDurations stage;
-    stage.forward = times.forward * share;
-    stage.input = times.input * share;
-    stage.weight = times.weight * share;
-    stage.fused = stage.input + stage.weight;
-    stage.send_forward = stage.send_backward = times.message;
-    durations.of_stage.push_back(stage);
+    const int stages = stages_of_rank[static_cast<std::size_t>(rank)];
+    durations.of_stage.push_back(to_stage(times, 1.0 / stages));
   }
   return durations;
 }

@@ -25,6 +25,16 @@ struct RankTimes {
   double weight = 1.0;
   double message = 0.0;
 };
+// A stage that has `share` of its rank's work.
+inline StageDurations to_stage(const RankTimes& times, double share = 1.0) {
+  return {times.forward * share,
+          times.input * share,
+          times.weight * share,
+          (times.input + times.weight) * share,
+          times.message,
+          times.message,
+          0.0};
+}
 
 // Change of what a rank keeps, at each action; a fused backward frees what both halves would. In
 // activations, bytes or any one unit.
@@ -38,8 +48,8 @@ struct StashDeltas {
 // What schedules made for given costs ask for.
 struct ScheduleCosts {
   RankTimes times;
-  std::vector<StageDurations> durations;  // [stage], where stages differ; else `times`
-  StashDeltas stash;                      // of each stage
+  std::vector<StageDurations> durations = {};  // [stage], where stages differ; else `times`
+  StashDeltas stash = {};                      // of each stage
   double memory_limit = 2.0;  // of a rank, in what as many forwards as there are ranks keep
 };
 

@@ -118,7 +118,8 @@ class Grid {
     for (long begin = 0; begin < columns_; begin += block_) {
       if (begin > 0) result += '\n';
       const long end = std::min(begin + block_, columns_);
-      if (columns_ > block_) result += fmt::format("time {:.4g}\n", static_cast<double>(begin) / per_time_);
+      if (columns_ > block_)
+        result += fmt::format("time {:.4g}\n", static_cast<double>(begin) / per_time_);
       for (std::size_t rank = 0; rank < lines_.size(); ++rank) {
         const std::span<const Cell> part(lines_[rank].data() + begin, lines_[rank].data() + end);
         const std::string label = fmt::format("{:<{}}", fmt::format("rank {}", rank), label_);

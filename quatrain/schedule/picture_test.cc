@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "quatrain/schedule/clock_test_support.h"
+#include "quatrain/schedule/schedule.h"
 
 namespace quatrain {
 namespace {
@@ -42,7 +42,8 @@ TEST(Grid, FoldsWhatIsTooLong) {
 }
 
 TEST(Grid, Fits100ColumnsAtEightRanksAndSixteenMicrobatches) {
-  for (const Schedule& schedule : {gpipe(8, 16), one_f_one_b(8, 16), zb_h1(8, 16), zb_h2(8, 16)}) {
+  for (const Schedule& schedule :
+       {gpipe(8, 16), one_f_one_b(8, 16), zero_bubble_h1(8, 16), zero_bubble_h2(8, 16)}) {
     std::istringstream lines(to_grid(timed(schedule), {}));
     int count_of_lines = 0;
     for (std::string line; std::getline(lines, line); ++count_of_lines) {
@@ -60,11 +61,12 @@ TEST(Grid, SmallLettersAreFurtherChunks) {
 TEST(Grid, ColourIsALineARank) {
   const std::string text = to_grid(timed(gpipe(2, 1)), {.columns = 60, .colour = true});
   EXPECT_EQ(count(text, "\n"), 3);
-  EXPECT_THAT(text, HasSubstr("rank 1     \x1b[97;48;5;25m0   \x1b[97;48;5;29m0       \x1b[0m    \n"));
+  EXPECT_THAT(text,
+              HasSubstr("rank 1     \x1b[97;48;5;25m0   \x1b[97;48;5;29m0       \x1b[0m    \n"));
 }
 
 TEST(Svg, EveryActionHasItsNumberAndColour) {
-  const std::string text = to_svg(timed(zb_h1(4, 12), {1, 1, 1, 0.25}), "zb-h1 <4>");
+  const std::string text = to_svg(timed(zero_bubble_h1(4, 12), {1, 1, 1, 0.25}), "zb-h1 <4>");
   EXPECT_EQ(count(text, "<title>"), 4 * 12 * 3);
   EXPECT_EQ(count(text, ">11</text>"), 4 * 3);
   EXPECT_EQ(count(text, "stroke-width=\"1.2\""), 2 * 3 * 12);  // messages

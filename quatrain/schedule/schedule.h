@@ -9,6 +9,7 @@
 
 #include "quatrain/base/error.h"
 #include "quatrain/schedule/action.h"
+#include "quatrain/schedule/durations.h"
 #include "quatrain/schedule/stage_placement.h"
 
 namespace quatrain {
@@ -52,7 +53,8 @@ struct ScheduleRequest {
   int num_ranks = 1;
   int num_microbatches = 1;
   int chunks = 1;
-  int group = 0;  // of interleaved schedules; 0: chosen
+  int group = 0;             // of interleaved schedules; 0: chosen
+  ScheduleCosts costs = {};  // of schedules made for them
 };
 
 // A line of the table of schedules. Formulas are text, in p, m, v (chunks), r (rank) and the times

@@ -22,6 +22,12 @@ struct Choices {
   bool weight_in_any_gap;         // even in gaps that would cost the longest rank nothing
 };
 
+struct Limits {
+  std::vector<StageDurations> durations;  // [rank]
+  StashDeltas stash;
+  double memory = 0.0;  // of each rank
+};
+
 struct Rank {
   int forwards = 0, inputs = 0, weights = 0;  // how many are placed
   double free = 0.0;                          // when the last one ends
@@ -34,11 +40,11 @@ struct Rank {
 
 class Greedy {
  public:
-  Greedy(int num_microbatches, const ZbAutoCosts& costs, Choices choices)
+  Greedy(int num_microbatches, const Limits& limits, Choices choices)
       : num_microbatches_(num_microbatches),
-        costs_(costs),
+        limits_(limits),
         choices_(choices),
-        ranks_(costs.durations.size()) {}
+        ranks_(limits.durations.size()) {}
 
   // False where memory does not suffice.
   bool run() {
@@ -57,7 +63,7 @@ class Greedy {
   double longest() const {
     double result = 0.0;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      const double begin = ranks_[r].forward_end[0] - costs_.durations[r].forward;
+      const double begin = ranks_[r].forward_end[0] - limits_.durations[r].forward;
       result = std::max(result, ranks_[r].free - begin);
     }
     return result;
@@ -70,11 +76,11 @@ class Greedy {
   std::optional<double> arrival(std::size_t r, ActionKind kind) const {
     if (kind == ActionKind::kForward && r > 0) {
       const auto m = static_cast<std::size_t>(ranks_[r].forwards);
-      return ranks_[r - 1].forward_end[m] + costs_.durations[r - 1].send_forward;
+      return ranks_[r - 1].forward_end[m] + limits_.durations[r - 1].send_forward;
     }
     if (kind == ActionKind::kBackwardInput && r + 1 < ranks_.size()) {
       const auto m = static_cast<std::size_t>(ranks_[r].inputs);
-      return ranks_[r + 1].input_end[m] + costs_.durations[r + 1].send_backward;
+      return ranks_[r + 1].input_end[m] + limits_.durations[r + 1].send_backward;
     }
     return std::nullopt;
   }
@@ -86,24 +92,24 @@ class Greedy {
   }
 
   bool overflows(std::size_t r, double more) const {
-    return ranks_[r].stash + more > costs_.memory_limit;
+    return ranks_[r].stash + more > limits_.memory;
   }
 
   void place_forward(std::size_t r) {
-    place(r, ActionKind::kForward, ranks_[r].forwards, costs_.durations[r].forward,
-          costs_.stash[r].forward);
+    place(r, ActionKind::kForward, ranks_[r].forwards, limits_.durations[r].forward,
+          limits_.stash.forward);
     ++ranks_[r].forwards;
     ranks_[r].forward_end.push_back(ranks_[r].free);
   }
   void place_input(std::size_t r) {
-    place(r, ActionKind::kBackwardInput, ranks_[r].inputs, costs_.durations[r].input,
-          costs_.stash[r].input);
+    place(r, ActionKind::kBackwardInput, ranks_[r].inputs, limits_.durations[r].input,
+          limits_.stash.input);
     ++ranks_[r].inputs;
     ranks_[r].input_end.push_back(ranks_[r].free);
   }
   void place_weight(std::size_t r) {
-    place(r, ActionKind::kBackwardWeight, ranks_[r].weights, costs_.durations[r].weight,
-          costs_.stash[r].weight);
+    place(r, ActionKind::kBackwardWeight, ranks_[r].weights, limits_.durations[r].weight,
+          limits_.stash.weight);
     ++ranks_[r].weights;
   }
   void place_all_weights(std::size_t r) {
@@ -136,21 +142,20 @@ class Greedy {
   // How many more fit each rank's memory and its wait for the first input half.
   std::vector<int> extra_forwards() const {
     std::vector<int> extra(ranks_.size(), 0);
-    double input_end = ranks_.back().free + costs_.durations.back().input;
+    double input_end = ranks_.back().free + limits_.durations.back().input;
     for (std::size_t r = ranks_.size() - 1; r-- > 0;) {
-      const double arrives = input_end + costs_.durations[r + 1].send_backward;
-      const double duration = costs_.durations[r].forward;
+      const double arrives = input_end + limits_.durations[r + 1].send_backward;
+      const double duration = limits_.durations[r].forward;
       double stash = ranks_[r].stash, time = ranks_[r].free;
-      while (1 + extra[r] < num_microbatches_ &&
-             stash + costs_.stash[r].forward <= costs_.memory_limit) {
+      while (1 + extra[r] < num_microbatches_ && stash + limits_.stash.forward <= limits_.memory) {
         const bool late =
             choices_.warm_up_past_first_input ? time + duration > arrives : time >= arrives;
         if (late) break;
-        stash += costs_.stash[r].forward;
+        stash += limits_.stash.forward;
         time += duration;
         ++extra[r];
       }
-      input_end = std::max(time, arrives) + costs_.durations[r].input;
+      input_end = std::max(time, arrives) + limits_.durations[r].input;
     }
     return extra;
   }
@@ -169,11 +174,11 @@ class Greedy {
     if (!choices_.input_before_forward || r + 1 == ranks_.size()) return false;
     const Rank &rank = ranks_[r], &next = ranks_[r + 1];
     if (rank.forwards < next.forwards + 2) return false;
-    const StageDurations& of_next = costs_.durations[r + 1];
+    const StageDurations& of_next = limits_.durations[r + 1];
     const double input_arrives =
         next.free + of_next.forward + of_next.input + of_next.send_backward;
     if (rank.free >= input_arrives) return true;
-    if (rank.free + costs_.durations[r].forward + time_to_make_room(r) <= input_arrives) {
+    if (rank.free + limits_.durations[r].forward + time_to_make_room(r) <= input_arrives) {
       return false;
     }
     return input_arrives - rank.free <= most_idle() - rank.idle;
@@ -182,17 +187,17 @@ class Greedy {
   // Of the weight halves that must run before another forward fits.
   double time_to_make_room(std::size_t r) const {
     const Rank& rank = ranks_[r];
-    double stash = rank.stash + costs_.stash[r].forward, time = 0.0;
-    for (int w = rank.weights; stash > costs_.memory_limit && w < rank.inputs; ++w) {
-      time += costs_.durations[r].weight;
-      stash += costs_.stash[r].weight;
+    double stash = rank.stash + limits_.stash.forward, time = 0.0;
+    for (int w = rank.weights; stash > limits_.memory && w < rank.inputs; ++w) {
+      time += limits_.durations[r].weight;
+      stash += limits_.stash.weight;
     }
     return time;
   }
 
   void turn(std::size_t r, ActionKind kind) {
     const bool forward = kind == ActionKind::kForward;
-    const double more = forward ? costs_.stash[r].forward : costs_.stash[r].input;
+    const double more = forward ? limits_.stash.forward : limits_.stash.input;
     while (overflows(r, more) && fits_) {
       fits_ = ranks_[r].weight_pending();
       if (fits_) place_weight(r);
@@ -209,7 +214,7 @@ class Greedy {
 
   void fill_until(std::size_t r, double time) {
     Rank& rank = ranks_[r];
-    while (rank.weight_pending() && rank.free + costs_.durations[r].weight <= time) {
+    while (rank.weight_pending() && rank.free + limits_.durations[r].weight <= time) {
       place_weight(r);
     }
     if (!rank.weight_pending() || rank.free >= time) return;
@@ -218,35 +223,39 @@ class Greedy {
   }
 
   int num_microbatches_;
-  const ZbAutoCosts& costs_;
+  const Limits& limits_;
   Choices choices_;
   std::vector<Rank> ranks_;
   bool fits_ = true;
 };
 
-ZbAutoCosts completed(ZbAutoCosts costs, int num_ranks) {
+Limits limits_of(int num_ranks, const ScheduleCosts& costs) {
   const auto n = static_cast<std::size_t>(num_ranks);
-  if (costs.durations.empty()) costs.durations.assign(n, {});
-  if (costs.stash.empty()) costs.stash.assign(n, {});
-  CHECK(costs.durations.size() == n && costs.stash.size() == n,
-        "costs of {} and {} stages for {} ranks", costs.durations.size(), costs.stash.size(), n);
-  for (const StashDeltas& stash : costs.stash) {
-    if (stash.forward <= costs.memory_limit) continue;
-    throw ConfigError(fmt::format("a memory limit of {} does not hold one micro-batch of {}",
-                                  costs.memory_limit, stash.forward));
+  Limits limits;
+  limits.durations = costs.durations;
+  if (limits.durations.empty()) limits.durations.assign(n, to_stage(costs.times));
+  CHECK(limits.durations.size() == n, "durations of {} stages for {} ranks",
+        limits.durations.size(), n);
+  limits.stash = costs.stash;
+  limits.memory = costs.memory_limit * num_ranks * costs.stash.forward;
+  if (limits.memory < costs.stash.forward) {
+    throw ConfigError(fmt::format(
+        "a memory limit of {} x {} ranks holds less than the activations of one micro-batch; use "
+        "{:.3g} or more",
+        costs.memory_limit, num_ranks, 1.0 / num_ranks));
   }
-  return costs;
+  return limits;
 }
 
 }  // namespace
 
-Schedule zb_auto(int num_ranks, int num_microbatches, const ZbAutoCosts& given) {
+Schedule zb_auto(int num_ranks, int num_microbatches, const ScheduleCosts& costs) {
   Schedule schedule = one_stage_a_rank(num_ranks, num_microbatches);
-  const ZbAutoCosts costs = completed(given, num_ranks);
+  const Limits limits = limits_of(num_ranks, costs);
   std::optional<Greedy> best;
   for (int i = 0; i < 8; ++i) {
     const Choices choices{(i & 4) == 0, (i & 2) == 0, (i & 1) == 0};
-    Greedy greedy(num_microbatches, costs, choices);
+    Greedy greedy(num_microbatches, limits, choices);
     if (!greedy.run()) continue;
     if (!best || greedy.longest() < best->longest()) best.emplace(std::move(greedy));
   }

@@ -9,7 +9,6 @@
 
 #include "quatrain/base/error.h"
 #include "quatrain/schedule/clock.h"
-#include "quatrain/schedule/clock_test_support.h"
 
 namespace quatrain {
 namespace {
@@ -57,13 +56,13 @@ double bubble_rate(const Schedule& schedule, const RankTimes& times) {
 double rounded(double rate) { return std::round(rate * 1e4) / 1e4; }
 
 Schedule of_row(const Row& row, double limit) {
-  const StashDeltas stash = row.model.stash();
-  ZbAutoCosts costs;
-  costs.durations = even_durations(one_f_one_b(row.p, row.m), row.times).of_stage;
-  costs.stash.assign(static_cast<std::size_t>(row.p), stash);
-  costs.memory_limit = limit * row.p * stash.forward;
+  ScheduleCosts costs;
+  costs.times = row.times;
+  costs.stash = row.model.stash();
+  costs.memory_limit = limit;
   const Schedule schedule = zb_auto(row.p, row.m, costs);
-  EXPECT_THAT(peak_stash(schedule, costs.stash), Each(Le(costs.memory_limit)));
+  const std::vector<StashDeltas> stash(static_cast<std::size_t>(row.p), costs.stash);
+  EXPECT_THAT(peak_stash(schedule, stash), Each(Le(limit * row.p * costs.stash.forward)));
   return schedule;
 }
 
@@ -71,15 +70,15 @@ TEST(ZeroBubblePaper, Table5) {
   for (const Row& row : kTable5) {
     SCOPED_TRACE(testing::Message() << "p " << row.p << " m " << row.m);
     EXPECT_EQ(rounded(bubble_rate(one_f_one_b(row.p, row.m), row.times)), row.f1b1);
-    EXPECT_EQ(rounded(bubble_rate(zb_h1(row.p, row.m), row.times)), row.zb_h1);
-    EXPECT_EQ(rounded(bubble_rate(zb_h2(row.p, row.m), row.times)), row.zb_h2);
+    EXPECT_EQ(rounded(bubble_rate(zero_bubble_h1(row.p, row.m), row.times)), row.zb_h1);
+    EXPECT_EQ(rounded(bubble_rate(zero_bubble_h2(row.p, row.m), row.times)), row.zb_h2);
     EXPECT_EQ(rounded(bubble_rate(of_row(row, 1), row.times)), row.zb_1p);
     EXPECT_EQ(rounded(bubble_rate(of_row(row, 2), row.times)), row.zb_2p);
   }
 }
 
-ZbAutoCosts unit_costs(double limit) {
-  ZbAutoCosts costs;
+ScheduleCosts unit_costs(double limit) {
+  ScheduleCosts costs;
   costs.memory_limit = limit;
   return costs;
 }
@@ -87,7 +86,7 @@ ZbAutoCosts unit_costs(double limit) {
 // Orders of the paper's authors' planner at unit costs.
 TEST(ZbAuto, FourRanksEightMicrobatches) {
   EXPECT_EQ(
-      to_csv(zb_auto(4, 8, unit_costs(4))),
+      to_csv(zb_auto(4, 8, unit_costs(1))),
       "0F0,0F1,0F2,0F3,0I0,0W0,0F4,0I1,0W1,0F5,0I2,0W2,0F6,0I3,0W3,0F7,0I4,0W4,0I5,0W5,0I6,0W6,"
       "0I7,0W7\n"
       "1F0,1F1,1F2,1I0,1F3,1I1,1W0,1F4,1I2,1W1,1F5,1I3,1W2,1F6,1I4,1W3,1F7,1I5,1W4,1I6,1W5,1I7,"
@@ -97,7 +96,7 @@ TEST(ZbAuto, FourRanksEightMicrobatches) {
       "3F0,3I0,3F1,3I1,3F2,3I2,3F3,3I3,3W0,3F4,3I4,3W1,3F5,3I5,3W2,3F6,3I6,3W3,3F7,3I7,3W4,3W5,"
       "3W6,3W7\n");
   EXPECT_EQ(
-      to_csv(zb_auto(4, 8, unit_costs(8))),
+      to_csv(zb_auto(4, 8, unit_costs(2))),
       "0F0,0F1,0F2,0F3,0F4,0F5,0F6,0I0,0F7,0W0,0I1,0W1,0I2,0W2,0I3,0W3,0I4,0W4,0I5,0W5,0I6,0W6,"
       "0I7,0W7\n"
       "1F0,1F1,1F2,1F3,1F4,1I0,1F5,1I1,1F6,1I2,1F7,1I3,1W0,1I4,1W1,1I5,1W2,1I6,1W3,1I7,1W4,1W5,"
@@ -123,16 +122,16 @@ TEST(ZbAuto, MemoryBuysBubble) {
 }
 
 TEST(ZbAuto, UsesTheTimesOfEachStage) {
-  ZbAutoCosts costs = unit_costs(8);
+  ScheduleCosts costs = unit_costs(2);
   costs.durations.assign(4, {});
   costs.durations[3] = {2, 2, 1, 3, 0, 0, 0};
   const Schedule uneven = zb_auto(4, 8, costs);
   EXPECT_EQ(to_string(check(uneven)), "");
-  EXPECT_NE(uneven, zb_auto(4, 8, unit_costs(8)));
+  EXPECT_NE(uneven, zb_auto(4, 8, unit_costs(2)));
   Durations durations;
   durations.of_stage = costs.durations;
   EXPECT_LE(simulate(uneven, durations).span,
-            simulate(zb_auto(4, 8, unit_costs(8)), durations).span);
+            simulate(zb_auto(4, 8, unit_costs(2)), durations).span);
 }
 
 TEST(ZbAuto, CheckAndLimitOverAGrid) {
@@ -140,7 +139,7 @@ TEST(ZbAuto, CheckAndLimitOverAGrid) {
     for (int m : {1, 2, 3, 7, 8, 33}) {
       for (int limit : {1, 2, p, 2 * p}) {
         SCOPED_TRACE(testing::Message() << "p " << p << " m " << m << " limit " << limit);
-        const Schedule schedule = zb_auto(p, m, unit_costs(limit));
+        const Schedule schedule = zb_auto(p, m, unit_costs(static_cast<double>(limit) / p));
         EXPECT_EQ(to_string(check(schedule)), "");
         EXPECT_THAT(peak_stash(schedule), Each(Le(limit)));
       }
@@ -149,8 +148,8 @@ TEST(ZbAuto, CheckAndLimitOverAGrid) {
 }
 
 TEST(ZbAuto, TooLittleMemoryIsRefused) {
-  EXPECT_THAT([] { zb_auto(4, 8, unit_costs(0.5)); },
-              ThrowsMessage<ConfigError>(HasSubstr("0.5 does not hold one micro-batch")));
+  EXPECT_THAT([] { zb_auto(4, 8, unit_costs(0.2)); },
+              ThrowsMessage<ConfigError>(HasSubstr("use 0.25 or more")));
 }
 
 }  // namespace
