@@ -67,7 +67,7 @@ constexpr auto kLinear = StagePlacement::kLinear;
 constexpr auto kLoop = StagePlacement::kLoop;
 constexpr auto kV = StagePlacement::kV;
 
-// F, I, W: times of a rank's share of a micro-batch. dualpipe's in those of one direction's.
+// F, I, W: times of a rank's share of a micro-batch; with two replicas, of either's.
 constexpr std::array kSchedules = {
     Entry{{"gpipe", kLinear, 1, 1, "(p-1)(F+I+W)", "m", "arXiv:1811.06965"},
           any_count,
@@ -119,10 +119,11 @@ constexpr std::array kSchedules = {
     Entry{{"1f1b-v", kV, 2, 2, "that of 1f1b or less", "about 4p/3", "arXiv:2405.15362"},
           any_count,
           [](Request r) { return one_f_one_b_v(r.num_ranks, r.num_microbatches); }},
-    Entry{{"dualpipe-v", kV, 2, 2, "(p-1)(2F+I-W)/2", "2p+1", "arXiv:2412.19437, cut in half"},
+    Entry{{"dualpipe-v", kV, 2, 2, "(p-1)(2F+I-W)/2 where F = I", "2p+1",
+           "arXiv:2412.19437, cut in half"},
           two_for_each_rank,
           [](Request r) { return dualpipe_v(r.num_ranks, r.num_microbatches); }},
-    Entry{{"dualpipe", StagePlacement::kDual, 1, 1, "(p/2-1)(2F+I-W)", "p+1",
+    Entry{{"dualpipe", StagePlacement::kDual, 1, 1, "(p/2-1)(2F+I-W) where F = I", "p+1",
            "arXiv:2412.19437 3.2.1"},
           both_directions,
           [](Request r) { return dualpipe(r.num_ranks, r.num_microbatches); }},

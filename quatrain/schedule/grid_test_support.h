@@ -49,15 +49,16 @@ void for_part_of_grid(unsigned seed, std::size_t count, F f) {
   for (const GridPoint& point : points) f(point);
 }
 
-// Whether the table's schedule is defined here; what it refuses, it refuses with a reason.
+// Whether the schedule is defined here; what it refuses, it refuses with a reason.
 inline bool defined(const GridPoint& point) {
   const int p = point.request.num_ranks, m = point.request.num_microbatches;
-  const int v = point.request.chunks;
-  if (point.name == "dualpipe") return v == 1 && p % 2 == 0 && m % 2 == 0 && m >= 2 * p;
-  if (point.name == "dualpipe-v") return v == 2 && m >= 2 * p;
-  if (point.name.starts_with("interleaved") || point.name == "looped-bfs") return true;
-  const bool v_shaped = point.name.ends_with("-v") || point.name.starts_with("v-");
-  return v == (v_shaped ? 2 : 1);
+  if (point.name.starts_with("dualpipe") && m < 2 * p) return false;
+  if (point.name == "dualpipe" && (p % 2 != 0 || m % 2 != 0)) return false;
+  const std::vector<ScheduleInfo> table = schedule_table();
+  return std::ranges::any_of(table, [&](const ScheduleInfo& info) {
+    return info.name == point.name && point.request.chunks >= info.min_chunks &&
+           point.request.chunks <= info.max_chunks;
+  });
 }
 
 // The generator makes a schedule that check() finds nothing in, or refuses with a hint.
