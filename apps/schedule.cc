@@ -126,8 +126,7 @@ Shown shown(const ShowOptions& options) {
 }
 
 int chunks_of(const Schedule& schedule) {
-  return schedule.num_stages * static_cast<int>(schedule.rank_of_stage.size()) /
-         static_cast<int>(schedule.per_rank.size());
+  return schedule.num_stages / static_cast<int>(schedule.per_rank.size());
 }
 
 Json document(const ShowOptions& options, const Shown& result) {

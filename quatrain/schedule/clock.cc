@@ -288,7 +288,9 @@ class Clock {
     const std::size_t index = cell(backward, action, action.stage);
     Transfer& transfer = transfers_[index];
     transfer.sent = time;
-    if (!transfer.send_written && !transfer.recv_written) transfer.posted = 0.0;
+    const bool awaits_receive = transfer.send_written != transfer.recv_written ||
+                                (transfer.recv_written && durations_.rendezvous);
+    if (!awaits_receive) transfer.posted = 0.0;
     if (durations_.wires == Wires::kUnlimited) {
       if (transfer.posted != kNever) carry(index, std::max(time, transfer.posted));
     } else {
@@ -300,6 +302,7 @@ class Clock {
   void post(bool backward, const Action& action, int source, double time) {
     const std::size_t index = cell(backward, action, source);
     Transfer& transfer = transfers_[index];
+    if (transfer.arrived != kNever) return;
     transfer.posted = time;
     if (durations_.wires == Wires::kUnlimited) {
       if (transfer.sent != kNever) carry(index, std::max(time, transfer.sent));

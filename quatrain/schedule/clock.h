@@ -20,6 +20,7 @@ enum class Wires : std::uint8_t { kUnlimited, kLanes, kLinks };
 struct Durations {
   std::vector<StageDurations> of_stage;
   Wires wires = Wires::kUnlimited;
+  bool rendezvous = false;   // a written message leaves when its RECV is reached as well
   double pair_factor = 1.0;  // an OVERLAP_F_B pair takes this times the sum of its halves
   // Overrides the above: what each action took in a run; a message is asked for as its SEND.
   std::function<double(const Action&)> measured = {};
@@ -58,8 +59,9 @@ struct Timeline {
   std::vector<double> exposed_communication;
 };
 
-// Messages that the rows do not write out are sent as their producer ends. Those written out start
-// when both SEND and RECV were reached, neither of which holds its rank up. An action on a layer
+// Messages that the rows do not write out are sent as their producer ends. Those written out leave
+// at their SEND, into a slot that the receiver has ready; neither SEND nor RECV holds its rank up.
+// An action on a layer
 // (".unit") takes its part of the stage's time. ZeRO's actions take what `measured` says, else 0.
 // Throws ConfigError where a rank waits for ever, naming every waiting action and what it waits
 // for. Linear in the number of actions.

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <map>
-#include <random>
 
 #include "quatrain/base/error.h"
 #include "quatrain/schedule/messages.h"
@@ -89,14 +88,15 @@ TEST(Clock, LinksAreSharedByBothPasses) {
   EXPECT_DOUBLE_EQ(end_of_1F1(Wires::kLinks), 16);
 }
 
-TEST(Clock, WrittenMessagesAreCarriedWhenBothEndsAreReached) {
-  const Schedule early = schedule_from_csv("0F0,0SEND_F0\n1RECV_F0,1F0\n");
-  const Schedule late = schedule_from_csv("0F0,0F1,0SEND_F0,0SEND_F1\n1RECV_F0,1F0,1RECV_F1,1F1\n");
-  EXPECT_DOUBLE_EQ(simulate(early, even_durations(early, {1, 1, 1, 2})).makespan, 4);
-  const Timeline timeline = simulate(late, even_durations(late, {1, 1, 1, 2}));
-  // 0SEND_F0 at 2 after 0F1, 1F0 4-5; 1RECV_F1 only then at 5, 1F1 7-8.
-  EXPECT_DOUBLE_EQ(timeline.makespan, 8);
-  EXPECT_DOUBLE_EQ(timeline.span, 4);  // a receive posted early is no work
+TEST(Clock, WrittenMessagesLeaveAtTheirSend) {
+  const Schedule schedule =
+      schedule_from_csv("0F0,0F1,0SEND_F0,0SEND_F1\n1RECV_F0,1F0,1RECV_F1,1F1\n");
+  Durations durations = even_durations(schedule, {1, 1, 1, 2});
+  const Timeline timeline = simulate(schedule, durations);
+  EXPECT_DOUBLE_EQ(timeline.makespan, 6);  // both sent at 2, 1F0 4-5, 1F1 5-6
+  EXPECT_DOUBLE_EQ(timeline.span, 2);      // a receive posted early is no work
+  durations.rendezvous = true;
+  EXPECT_DOUBLE_EQ(simulate(schedule, durations).makespan, 8);  // 1RECV_F1 at 5, 1F1 7-8
 }
 
 TEST(Clock, LayersTakeTheirPart) {
@@ -168,106 +168,6 @@ TEST(Clock, PairsAndTheirFactor) {
   EXPECT_THAT(peak_stash(schedule), ElementsAre(2));
 }
 
-// Bubbles of section 1 of the paper, (p - 1) times the named sum, wherever T_W <= T_F: 400 random
-// cost triples.
-TEST(Clock, ClosedForms) {
-  std::mt19937 random(7);
-  std::uniform_real_distribution<double> draw(0.1, 3.0);
-  for (int i = 0; i < 400; ++i) {
-    const int p = 2 + static_cast<int>(random() % 7);
-    const int m = 2 * p + static_cast<int>(random() % 9);
-    double f = draw(random), w = draw(random);
-    if (w > f) std::swap(f, w);
-    const double b = draw(random);
-    const RankTimes times{f, b, w, 0.0};
-    const auto bubble = [&](const Schedule& schedule) {
-      return simulate(schedule, even_durations(schedule, times)).bubble;
-    };
-    const std::string what = fmt::format("p {} m {} f {} b {} w {}", p, m, f, b, w);
-    EXPECT_NEAR(bubble(gpipe(p, m)), (p - 1) * (f + b + w), 1e-9) << what;
-    EXPECT_NEAR(bubble(one_f_one_b(p, m)), (p - 1) * (f + b + w), 1e-9) << what;
-    EXPECT_NEAR(bubble(zero_bubble_h1(p, m)), (p - 1) * (f + b - w), 1e-9) << what;
-    if (f + b - 2 * w >= 0) {
-      EXPECT_NEAR(bubble(zero_bubble_h2(p, m)), (p - 1) * (f + b - 2 * w), 1e-9) << what;
-    }
-  }
-}
-
-struct Summary {
-  std::string_view name;
-  int chunks;
-  double makespan, span, bubble;
-  std::vector<double> peak;
-  std::size_t messages;
-};
-
-// At 4 ranks, 8 micro-batches and 1 for each action of a chunk, so a rank's share is `chunks`.
-TEST(Clock, SummaryOfTheSchedules) {
-  const std::vector<double> four(4, 4.0), eight(4, 8.0);
-  const std::vector<Summary> summaries = {
-      {"gpipe", 1, 33, 33, 9, eight, 48},
-      {"1f1b", 1, 33, 33, 9, {4, 3, 2, 1}, 48},
-      {"eager-1f1b", 1, 33, 33, 9, {7, 5, 3, 1}, 48},
-      {"interleaved-1f1b", 2, 57, 57, 9, {11, 9, 7, 5}, 112},
-      {"looped-bfs", 2, 57, 57, 9, {16, 16, 16, 16}, 112},
-      {"zb-h1", 1, 27, 27, 3, four, 48},
-      {"zb-h2", 1, 27, 24, 0, {7, 7, 7, 7}, 48},
-      {"zb-auto", 1, 27, 24, 0, eight, 48},
-      {"interleaved-zb1p", 2, 51, 51, 3, eight, 112},
-      {"zb-v", 2, 51, 48, 0, eight, 96},
-      {"v-half", 2, 53, 53, 5, {6, 6, 6, 6}, 96},
-      {"v-min", 2, 59, 59, 11, four, 96},
-      {"1f1b-v", 2, 63, 63, 15, {6, 6, 6, 6}, 96},
-      {"dualpipe-v", 2, 54, 54, 6, {9, 9, 9, 9}, 96},
-      {"dualpipe", 1, 26, 26, 2, {5, 5, 5, 5}, 48},
-  };
-  for (const Summary& expected : summaries) {
-    SCOPED_TRACE(expected.name);
-    const Schedule schedule = make_schedule(
-        expected.name, {.num_ranks = 4, .num_microbatches = 8, .chunks = expected.chunks});
-    const double share = expected.chunks;
-    const Timeline timeline =
-        simulate(schedule, even_durations(schedule, {share, share, share, 0}));
-    EXPECT_DOUBLE_EQ(timeline.makespan, expected.makespan);
-    EXPECT_DOUBLE_EQ(timeline.span, expected.span);
-    EXPECT_NEAR(timeline.bubble, expected.bubble, 1e-12);
-    EXPECT_NEAR(timeline.bubble_rate, expected.bubble / expected.span, 1e-12);
-    EXPECT_EQ(peak_stash(schedule), expected.peak);
-    EXPECT_EQ(timeline.messages.size(), expected.messages);
-  }
-}
-
-// Bubbles in chunk times at m = 4p (Qi et al., arXiv:2405.15362; the authors' generator).
-TEST(Clock, BubblesOfTheVShapedSchedules) {
-  struct Row {
-    int p;
-    double half, min, fused;
-  };
-  for (const Row& row : {Row{2, 1, 3, 4}, Row{4, 5, 11, 15}, Row{6, 11, 17, 22}, Row{8, 17, 27, 33},
-                         Row{12, 29, 41, 52}, Row{16, 41, 59, 75}}) {
-    SCOPED_TRACE(row.p);
-    const auto bubble = [&](const Schedule& schedule) {
-      return simulate(schedule, even_durations(schedule, {2, 2, 2, 0})).bubble;
-    };
-    EXPECT_NEAR(bubble(v_half(row.p, 4 * row.p)), row.half, 1e-9);
-    EXPECT_NEAR(bubble(v_min(row.p, 4 * row.p)), row.min, 1e-9);
-    EXPECT_NEAR(bubble(one_f_one_b_v(row.p, 4 * row.p)), row.fused, 1e-9);
-  }
-}
-
-ActionTimes times_of(const Timeline& timeline) {
-  ActionTimes times;
-  for (const auto& row : timeline.per_rank) {
-    times.begin.emplace_back();
-    times.end.emplace_back();
-    for (const ClockEvent& event : row) {
-      times.begin.back().push_back(event.begin);
-      times.end.back().push_back(event.end);
-    }
-  }
-  return times;
-}
-
 // Written in the order of time and with a lane for each peer and pass, messages cost what they cost
 // without contention, at 5 % of a chunk's forward.
 TEST(Clock, LanesInOrderOfTimeAreAsGoodAsNone) {
@@ -284,8 +184,10 @@ TEST(Clock, LanesInOrderOfTimeAreAsGoodAsNone) {
     const Timeline ideal = simulate(schedule, durations);
     EXPECT_NEAR(ideal.makespan, makespan, 1e-9) << name;
     durations.wires = Wires::kLanes;
-    const Schedule lowered = with_messages(schedule, times_of(ideal));
-    EXPECT_NEAR(simulate(lowered, durations).makespan, makespan, 0.06) << name;
+    const Schedule lowered = with_messages(schedule, ideal);
+    EXPECT_NEAR(simulate(lowered, durations).makespan, makespan, 1e-9) << name;
+    durations.rendezvous = true;  // a busy receiver then keeps messages waiting
+    EXPECT_LE(simulate(lowered, durations).makespan, 1.03 * makespan) << name;
   }
 }
 

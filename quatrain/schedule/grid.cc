@@ -88,7 +88,7 @@ double unit_of(const std::vector<std::vector<Tile>>& rows) {
   std::size_t count = 0;
   for (const auto& row : rows) {
     for (const Tile& tile : row) {
-      const double time = (tile.end - tile.begin) / tile.halves;
+      const double time = (tile.end - tile.begin) * (tile.share_end - tile.share_begin);
       shortest = std::min(shortest, time);
       sum += time;
       ++count;
@@ -133,9 +133,9 @@ class Grid {
   std::vector<Cell> cells(const std::vector<Tile>& row) const {
     std::vector<Cell> line(static_cast<std::size_t>(columns_));
     for (const Tile& tile : row) {
-      const double part = (tile.end - tile.begin) / tile.halves;
-      const double begin = tile.begin + tile.half * part;
-      fill(line, tile, std::lround(begin * per_time_), std::lround((begin + part) * per_time_));
+      const double time = tile.end - tile.begin;
+      fill(line, tile, std::lround((tile.begin + tile.share_begin * time) * per_time_),
+           std::lround((tile.begin + tile.share_end * time) * per_time_));
     }
     return line;
   }

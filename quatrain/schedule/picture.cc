@@ -24,6 +24,28 @@ class Shades {
   int first_ = -1;
 };
 
+double weight(const Action& action) { return action.kind == ActionKind::kBackward ? 2.0 : 1.0; }
+
+void add_tiles(std::vector<Tile>& line, const ClockEvent& event, const Shades& shades) {
+  const Action* other = event.action.overlap.get();
+  const double all = weight(event.action) + (other == nullptr ? 0.0 : weight(*other));
+  double share = 0.0;
+  for (const Action* half = &event.action; half != nullptr; half = half->overlap.get()) {
+    Tile tile;
+    tile.begin = event.begin;
+    tile.end = event.end;
+    tile.light = shades.light(*half);
+    tile.action = *half;
+    tile.action.overlap = nullptr;
+    tile.half = half == other ? 1 : 0;
+    tile.halves = other == nullptr ? 1 : 2;
+    tile.share_begin = share;
+    share += weight(*half) / all;
+    tile.share_end = share;
+    line.push_back(std::move(tile));
+  }
+}
+
 constexpr int kComputeThread = 0, kSendThread = 5;
 
 std::string named(std::string_view what, int process, int thread, const std::string& name) {
@@ -54,13 +76,7 @@ std::vector<std::vector<Tile>> tiles(const Timeline& timeline) {
     std::vector<Tile> line;
     for (const ClockEvent& event : row) {
       if (event.end <= event.begin) continue;
-      const int halves = event.action.overlap ? 2 : 1;
-      int half = 0;
-      for (const Action* a = &event.action; a != nullptr; a = a->overlap.get()) {
-        Action alone = *a;
-        alone.overlap = nullptr;
-        line.push_back({alone, event.begin, event.end, shades.light(alone), half++, halves});
-      }
+      add_tiles(line, event, shades);
     }
     result.push_back(std::move(line));
   }

@@ -40,6 +40,8 @@ struct Tile {
   double end = 0.0;
   bool light = false;        // a further chunk, or the second replica
   int half = 0, halves = 1;  // its place in a pair
+  // Of its time, where halves are drawn one after the other: a fused backward is twice a forward.
+  double share_begin = 0.0, share_end = 1.0;
 };
 std::vector<std::vector<Tile>> tiles(const Timeline& timeline);  // [rank], those that take time
 

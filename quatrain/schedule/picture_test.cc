@@ -61,8 +61,7 @@ TEST(Grid, SmallLettersAreFurtherChunks) {
 TEST(Grid, ColourIsALineARank) {
   const std::string text = to_grid(timed(gpipe(2, 1)), {.columns = 60, .colour = true});
   EXPECT_EQ(count(text, "\n"), 3);
-  EXPECT_THAT(text,
-              HasSubstr("rank 1     \x1b[97;48;5;25m0   \x1b[97;48;5;29m0       \x1b[0m    \n"));
+  EXPECT_THAT(text, HasSubstr("rank 1     \x1b[97;48;5;25m0   \x1b[97;48;5;29m0       \x1b[0m  "));
 }
 
 TEST(Svg, EveryActionHasItsNumberAndColour) {

@@ -36,7 +36,7 @@ class Show(CommandTest):
         self.assertEqual(shown["rows"][0][:5], ["0F0", "0F1", "0F2", "0F3", "0I0"])
 
     def test_chunks_by_default_are_what_it_is_made_for(self):
-        for name, chunks in (("1f1b", 1), ("zb-v", 2), ("interleaved-1f1b", 2), ("dualpipe", 2)):
+        for name, chunks in (("1f1b", 1), ("zb-v", 2), ("interleaved-1f1b", 2), ("dualpipe", 1)):
             self.assertEqual(self.show(name)["chunks"], chunks, name)
         self.assertEqual(self.show("interleaved-1f1b", "--chunks", "3")["chunks"], 3)
 
