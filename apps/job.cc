@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "quatrain/base/error.h"
+#include "quatrain/cost/stage_cut.h"
 #include "quatrain/cost/zero.h"
 #include "quatrain/hub/hub.h"
 
@@ -60,6 +61,7 @@ RunConfig load_config(const fs::path& file, const std::vector<std::string>& over
   RunConfigResult result = read_run_config(file, overrides, world);
   if (result.problems.empty()) result.problems = check(result.config);
   throw_if_any(result.problems);
+  balance_stages(result.config);
   return std::move(result.config);
 }
 

@@ -14,8 +14,8 @@
 
 namespace quatrain::apps {
 
-// Reads, overrides and checks for `world` ranks (0: what the degrees multiply to); throws
-// ConfigError with every problem.
+// Reads, overrides and checks for `world` ranks (0: what the degrees multiply to), and cuts the
+// model into stages where the file leaves that open; throws ConfigError with every problem.
 RunConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides,
                       int world = 0);
 

@@ -96,6 +96,24 @@ std::optional<Recompute> recompute_from_name(std::string_view text) {
   return std::nullopt;
 }
 
+std::vector<std::int64_t> even_layers(std::int64_t layers, int stages) {
+  std::vector<std::int64_t> result;
+  for (std::int64_t stage = 0; stage < stages; ++stage) {
+    result.push_back(layers / stages + (stage < layers % stages ? 1 : 0));
+  }
+  return result;
+}
+
+std::vector<int> first_layers(const std::vector<std::int64_t>& layers_per_stage) {
+  std::vector<int> result;
+  std::int64_t begin = 0;
+  for (std::int64_t layers : layers_per_stage) {
+    result.push_back(static_cast<int>(begin));
+    begin += layers;
+  }
+  return result;
+}
+
 std::string to_json(const Plan& plan) {
   Json degrees = Json::object();
   for (int i = 0; i < kNumAxes; ++i) {

@@ -39,6 +39,12 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
+// Blocks of each stage by count alone: equal, or one more in the first ones. Stages beyond the
+// number of blocks are empty.
+std::vector<std::int64_t> even_layers(std::int64_t layers, int stages);
+// Plan::stage_begin for so many blocks in each stage; 0: the stage is empty.
+std::vector<int> first_layers(const std::vector<std::int64_t>& layers_per_stage);
+
 // Canonical JSON (sorted keys) and its stable hash, 16 hex digits: printed in logs and checkpoints.
 std::string to_json(const Plan& plan);
 Plan plan_from_json(std::string_view text);  // throws ConfigError

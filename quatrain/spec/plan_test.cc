@@ -18,6 +18,18 @@ Plan sample() {
   return plan;
 }
 
+TEST(Plan, StagesByCountAndByHand) {
+  using Layers = std::vector<std::int64_t>;
+  using Begin = std::vector<int>;
+  EXPECT_EQ(even_layers(8, 4), (Layers{2, 2, 2, 2}));
+  EXPECT_EQ(even_layers(5, 4), (Layers{2, 1, 1, 1}));
+  EXPECT_EQ(even_layers(2, 4), (Layers{1, 1, 0, 0}));
+  EXPECT_EQ(even_layers(0, 2), (Layers{0, 0}));
+  EXPECT_EQ(first_layers({1, 2, 2, 3}), (Begin{0, 1, 3, 5}));
+  EXPECT_EQ(first_layers({0, 3, 0, 2}), (Begin{0, 0, 3, 3}));
+  EXPECT_EQ(first_layers({0}), Begin{0});
+}
+
 TEST(Plan, RoundTripAndHash) {
   const Plan plan = sample();
   const std::string text = to_json(plan);

@@ -152,13 +152,15 @@ class Checker {
 
   void pipeline(const ModelSpec& m) {
     const std::int64_t stages = std::int64_t{p_.pp} * p_.chunks;
-    if (stages > m.layers) {
+    if (p_.layers_per_stage.empty()) {
+      if (stages <= m.layers) return;
       add("parallel.pp",
           fmt::format("pp {} x chunks {} = {} stages for {} layers", p_.pp, p_.chunks, stages,
                       m.layers),
-          fmt::format("at most {} stages", m.layers));
+          fmt::format("at most {} stages, or layers_per_stage with a 0 for each empty one",
+                      m.layers));
+      return;
     }
-    if (p_.layers_per_stage.empty()) return;
     const auto listed = static_cast<std::int64_t>(p_.layers_per_stage.size());
     std::int64_t sum = 0;
     bool negative = false;
@@ -251,15 +253,9 @@ Plan make_plan(const RunConfig& config) {
   plan.seq_len = config.training.seq_len;
   plan.microbatch_size = config.training.micro_batch;
   plan.num_microbatches = config.training.accumulation;
-  plan.stage_begin.clear();
-  const std::int64_t stages = std::int64_t{p.pp} * p.chunks;
-  std::int64_t begin = 0;
-  for (std::int64_t stage = 0; stage < stages; ++stage) {
-    plan.stage_begin.push_back(static_cast<int>(begin));
-    begin += p.layers_per_stage.empty()
-                 ? config.model.layers / stages + (stage < config.model.layers % stages ? 1 : 0)
-                 : p.layers_per_stage.at(static_cast<std::size_t>(stage));
-  }
+  plan.stage_begin =
+      first_layers(p.layers_per_stage.empty() ? even_layers(config.model.layers, p.pp * p.chunks)
+                                              : p.layers_per_stage);
   plan.schedule = p.schedule;
   plan.chunks = p.chunks;
   plan.zero_stage = p.zero;

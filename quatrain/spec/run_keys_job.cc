@@ -38,7 +38,7 @@ void parallel_section(std::vector<Key>& keys) {
      {"1f1b", "gpipe"}, "pipeline_parallel_schedule pp_engine"},
     {"parallel", "chunks", "stages", "pipeline stages a rank", field<kIn, &S::chunks>, kDegree,
      {}, "virtual_stages"},
-    {"parallel", "layers_per_stage", "layers", "blocks of each stage; empty: even",
+    {"parallel", "layers_per_stage", "layers", "blocks of each stage; empty: balanced",
      field<kIn, &S::layers_per_stage>},
     {"parallel", "cp", "ranks", "context parallelism", field<kIn, &S::cp>, kDegree, {},
      "context_parallel_degree context_parallel_size"},
