@@ -288,7 +288,6 @@ Registered add_schedule_show(CLI::App& schedule) {
       ->add_option("--memory-limit", request.costs.memory_limit,
                    "of schedules made for costs, in the activations of as many micro-batches as "
                    "there are ranks: 1 is ZB-1p, 2 ZB-2p")
-      ->capture_default_str()
       ->check(CLI::PositiveNumber);
   parser->add_flag("--lowered", options->lowered, "with messages written out");
   parser->add_flag("--colour,--color", options->colour, "the grid in colour");

@@ -50,7 +50,9 @@ struct ScheduleCosts {
   RankTimes times;
   std::vector<StageDurations> durations = {};  // [stage], where stages differ; else `times`
   StashDeltas stash = {};                      // of each stage
-  double memory_limit = 2.0;  // of a rank, in what as many forwards as there are ranks keep
+  // Of a rank, in what forward of as many micro-batches as there are ranks keeps; 0: as usual for
+  // the schedule.
+  double memory_limit = 0.0;
 };
 
 }  // namespace quatrain

@@ -237,7 +237,8 @@ Limits limits_of(int num_ranks, const ScheduleCosts& costs) {
   CHECK(limits.durations.size() == n, "durations of {} stages for {} ranks",
         limits.durations.size(), n);
   limits.stash = costs.stash;
-  limits.memory = costs.memory_limit * num_ranks * costs.stash.forward;
+  const double limit = costs.memory_limit > 0.0 ? costs.memory_limit : 2.0;
+  limits.memory = limit * num_ranks * costs.stash.forward;
   if (limits.memory < costs.stash.forward) {
     throw ConfigError(fmt::format(
         "a memory limit of {} x {} ranks holds less than the activations of one micro-batch; use "

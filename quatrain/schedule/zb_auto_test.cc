@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cmath>
+#include <fstream>
+#include <sstream>
 
 #include "quatrain/base/error.h"
 #include "quatrain/schedule/clock.h"
@@ -105,6 +107,41 @@ TEST(ZbAuto, FourRanksEightMicrobatches) {
       "2W6,2W7\n"
       "3F0,3I0,3F1,3I1,3F2,3I2,3F3,3I3,3F4,3I4,3F5,3I5,3F6,3I6,3F7,3I7,3W0,3W1,3W2,3W3,3W4,3W5,"
       "3W6,3W7\n");
+}
+
+std::string printed(const std::string& name) {
+  std::ifstream file(QUATRAIN_SOURCE_DIR "/quatrain/schedule/testdata/" + name);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(ZbVAuto, FourRanksEightMicrobatches) {
+  EXPECT_EQ(to_csv(zb_v_auto(4, 8, {})), printed("zbv_auto_p4_m8.csv"));
+}
+
+TEST(ZbVAuto, NoBubbleAtHandmadeMemory) {
+  for (int p : {2, 4, 8}) {
+    const Schedule schedule = zb_v_auto(p, 4 * p, {});
+    EXPECT_EQ(to_string(check(schedule)), "");
+    EXPECT_LE(bubble_rate(schedule, {}), 0.05) << p;
+    EXPECT_THAT(peak_stash(schedule), Each(Le(2 * p)));
+  }
+}
+
+TEST(ZbVAuto, FollowsTheTimes) {
+  ScheduleCosts costs;
+  costs.times = {18.5, 18.1, 9.3, 0.6};
+  const Schedule made = zb_v_auto(8, 32, costs);
+  EXPECT_EQ(to_string(check(made)), "");
+  EXPECT_LT(bubble_rate(made, costs.times), bubble_rate(zero_bubble_v(8, 32), costs.times));
+}
+
+TEST(ZbVAuto, TooLittleMemoryIsRefused) {
+  ScheduleCosts costs;
+  costs.memory_limit = 0.1;
+  EXPECT_THAT([&] { zb_v_auto(4, 8, costs); },
+              ThrowsMessage<ConfigError>(HasSubstr("memory limit of 0.1")));
 }
 
 // Less than p activations serialise; up to 3p they buy less and less bubble.
