@@ -125,6 +125,7 @@ void Executor::Impl::update(double lr_factor) {
 void Executor::Impl::execute(const Action& action, double lr_factor) {
   CHECK(action.overlap == nullptr, "step {}: {} overlaps two micro-batches, which one rank cannot",
         report.step, to_string(action));
+  units.tensor_listener() = [&](const CommTiming& timing) { trace.add(action, timing); };
   switch (action.kind) {
     case ActionKind::kForward:
     case ActionKind::kBackwardInput:

@@ -127,5 +127,20 @@ TEST(Overlap, GatheringAgainIsTwoOrFourMore) {
   EXPECT_EQ(gathers(block_backward(again, false)), 6);
 }
 
+// Two blocks of 2 + 2 + 2 + 2 collectives; the embedding's sum and its weight half's gather; the
+// head's gather and reduction, and a chunk's statistics.
+TEST(Overlap, TracesShowTheCollectivesOfLayers) {
+  const Recipe recipe{.spec = tensor_llama(), .global_batch = 1, .seq = 6, .steps = 1};
+  const RunResult run = run_on_threads(recipe, {.tensor = 2, .sequence_parallel = true});
+  std::map<std::string, int> calls;
+  for (const TraceEvent& event : run.trace) {
+    if (event.lane != TraceLane::kTensor) continue;
+    EXPECT_LE(event.begin_us, event.end_us);
+    ++calls[event.what];
+  }
+  EXPECT_EQ(calls["tp reduce_scatter"], 2 * 4 + 2);
+  EXPECT_EQ(calls["tp all_gather"], 2 * 4 + 3);
+}
+
 }  // namespace
 }  // namespace quatrain
