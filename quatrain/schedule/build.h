@@ -2,6 +2,8 @@
 // What generators share.
 #pragma once
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "quatrain/base/check.h"
 #include "quatrain/schedule/schedule.h"
@@ -41,6 +43,18 @@ inline Schedule empty_schedule(StagePlacement placement, int num_ranks, int chun
 
 inline Schedule one_stage_a_rank(int num_ranks, int num_microbatches) {
   return empty_schedule(StagePlacement::kLinear, num_ranks, 1, num_microbatches);
+}
+
+// The schedule with each row written anew: append(row, action) for each of its actions in turn.
+template <class Append>
+Schedule with_rows(const Schedule& schedule, const Append& append) {
+  Schedule result = schedule;
+  for (std::vector<Action>& row : result.per_rank) {
+    std::vector<Action> written;
+    for (Action& action : row) append(written, std::move(action));
+    row = std::move(written);
+  }
+  return result;
 }
 
 // Appends to one rank's row.

@@ -158,18 +158,12 @@ Schedule with_tied_reduce(const Schedule& schedule) {
 }
 
 Schedule forward_only(const Schedule& schedule) {
-  Schedule result = schedule;
-  for (std::vector<Action>& row : result.per_rank) {
-    std::vector<Action> kept;
-    for (Action& action : row) {
-      const std::shared_ptr<const Action> other = std::exchange(action.overlap, nullptr);
-      const Action& half =
-          other && action.kind != ActionKind::kForward ? *other : action;  // of a pair, the forward
-      if (half.kind == ActionKind::kForward || is_forward_message(half.kind)) kept.push_back(half);
-    }
-    row = std::move(kept);
-  }
-  return result;
+  return with_rows(schedule, [](std::vector<Action>& row, Action action) {
+    const std::shared_ptr<const Action> other = std::exchange(action.overlap, nullptr);
+    const Action& half =
+        other && action.kind != ActionKind::kForward ? *other : action;  // of a pair, the forward
+    if (half.kind == ActionKind::kForward || is_forward_message(half.kind)) row.push_back(half);
+  });
 }
 
 }  // namespace quatrain

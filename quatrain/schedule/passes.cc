@@ -3,7 +3,7 @@
 // it changes.
 #include <utility>
 
-#include "quatrain/schedule/schedule.h"
+#include "quatrain/schedule/build.h"
 
 namespace quatrain {
 namespace {
@@ -37,44 +37,24 @@ bool completes(const Action& input, const Action& weight) {
 
 }  // namespace
 
-Schedule split_backward(const Schedule& schedule) {
-  Schedule result = schedule;
-  for (std::vector<Action>& row : result.per_rank) {
-    std::vector<Action> split;
-    for (Action& action : row) append_split(split, std::move(action));
-    row = std::move(split);
-  }
-  return result;
-}
+Schedule split_backward(const Schedule& schedule) { return with_rows(schedule, append_split); }
 
 Schedule merge_backward(const Schedule& schedule) {
-  Schedule result = schedule;
-  for (std::vector<Action>& row : result.per_rank) {
-    std::vector<Action> merged;
-    for (Action& action : row) {
-      if (!merged.empty() && completes(merged.back(), action)) {
-        merged.back().kind = ActionKind::kBackward;
-      } else {
-        merged.push_back(std::move(action));
-      }
+  return with_rows(schedule, [](std::vector<Action>& row, Action action) {
+    if (!row.empty() && completes(row.back(), action)) {
+      row.back().kind = ActionKind::kBackward;
+    } else {
+      row.push_back(std::move(action));
     }
-    row = std::move(merged);
-  }
-  return result;
+  });
 }
 
 Schedule without_pairs(const Schedule& schedule) {
-  Schedule result = schedule;
-  for (std::vector<Action>& row : result.per_rank) {
-    std::vector<Action> single;
-    for (Action& action : row) {
-      const std::shared_ptr<const Action> other = std::exchange(action.overlap, nullptr);
-      single.push_back(std::move(action));
-      if (other) single.push_back(*other);
-    }
-    row = std::move(single);
-  }
-  return result;
+  return with_rows(schedule, [](std::vector<Action>& row, Action action) {
+    const std::shared_ptr<const Action> other = std::exchange(action.overlap, nullptr);
+    row.push_back(std::move(action));
+    if (other) row.push_back(*other);
+  });
 }
 
 Schedule with_optimizer_step(const Schedule& schedule) {

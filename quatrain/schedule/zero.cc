@@ -189,20 +189,13 @@ Schedule by_layer(const Schedule& schedule, std::span<const int> layers_of_stage
                   LayerBackward backward) {
   CHECK(static_cast<int>(layers_of_stage.size()) == schedule.num_stages,
         "layers of {} stages for a schedule of {}", layers_of_stage.size(), schedule.num_stages);
-  Schedule result = schedule;
-  for (std::vector<Action>& row : result.per_rank) {
-    std::vector<Action> expanded;
-    for (const Action& action : row) {
-      if (computes(action.kind)) {
-        append_layers(expanded, action, layers_of_stage[static_cast<std::size_t>(action.stage)],
-                      backward);
-      } else {
-        expanded.push_back(action);
-      }
+  return with_rows(schedule, [&](std::vector<Action>& row, const Action& action) {
+    if (computes(action.kind)) {
+      append_layers(row, action, layers_of_stage[static_cast<std::size_t>(action.stage)], backward);
+    } else {
+      row.push_back(action);
     }
-    row = std::move(expanded);
-  }
-  return result;
+  });
 }
 
 Schedule with_zero(const Schedule& schedule, const ZeroPass& zero) {
