@@ -2,6 +2,7 @@
 // Small models of every dense family, for the tests of this folder.
 #pragma once
 #include "quatrain/cost/walk.h"
+#include "quatrain/spec/test_models.h"
 
 namespace quatrain {
 
@@ -19,32 +20,9 @@ inline ModelSpec llama_like() {
   return m;
 }
 
-inline ModelSpec gpt2_like() {
-  ModelSpec m = llama_like();
-  m.family = Family::kGpt2;
-  m.kv_heads = m.heads;
-  m.norm = NormKind::kLayerNorm;
-  m.mlp = MlpKind::kGelu;
-  m.position = PositionKind::kLearned;
-  m.qkv_bias = m.out_bias = m.mlp_bias = true;
-  m.tied = true;
-  return m;
-}
-
-inline ModelSpec qwen2_like() {
-  ModelSpec m = llama_like();
-  m.family = Family::kQwen2;
-  m.qkv_bias = true;
-  return m;
-}
-
-inline ModelSpec qwen3_like() {
-  ModelSpec m = llama_like();
-  m.family = Family::kQwen3;
-  m.qk_norm = true;
-  m.head_dim = 16;
-  return m;
-}
+inline ModelSpec gpt2_like() { return as_gpt2(llama_like()); }
+inline ModelSpec qwen2_like() { return as_qwen2(llama_like()); }
+inline ModelSpec qwen3_like() { return as_qwen3(llama_like()); }
 
 inline WorkShape shape_of(std::int64_t batch, std::int64_t seq) {
   WorkShape shape;

@@ -20,6 +20,7 @@
 #include "quatrain/data/data_loader.h"
 #include "quatrain/engine/executor.h"
 #include "quatrain/model/model.h"
+#include "quatrain/spec/test_models.h"
 
 namespace quatrain {
 
@@ -37,33 +38,15 @@ inline ModelSpec tiny_llama() {
   m.init_std = 0.1;
   return m;
 }
-inline ModelSpec tiny_gpt2() {
-  ModelSpec m = tiny_llama();
-  m.name = "tiny-gpt2";
-  m.family = Family::kGpt2;
-  m.kv_heads = m.heads;
-  m.norm = NormKind::kLayerNorm;
-  m.mlp = MlpKind::kGelu;
-  m.position = PositionKind::kLearned;
-  m.qkv_bias = m.out_bias = m.mlp_bias = true;
-  m.tied = true;
-  return m;
-}
+inline ModelSpec tiny_gpt2() { return named(as_gpt2(tiny_llama()), "tiny-gpt2"); }
 inline ModelSpec tiny_qwen2() {
-  ModelSpec m = tiny_llama();
-  m.name = "tiny-qwen2";
-  m.family = Family::kQwen2;
-  m.qkv_bias = true;
+  ModelSpec m = named(as_qwen2(tiny_llama()), "tiny-qwen2");
   m.window = 5;
   m.window_layers = {false, true};
   return m;
 }
 inline ModelSpec tiny_qwen3() {
-  ModelSpec m = tiny_llama();
-  m.name = "tiny-qwen3";
-  m.family = Family::kQwen3;
-  m.qk_norm = true;
-  m.head_dim = 16;
+  ModelSpec m = named(as_qwen3(tiny_llama()), "tiny-qwen3");
   m.tied = true;
   return m;
 }

@@ -10,6 +10,7 @@
 #include "quatrain/base/error.h"
 #include "quatrain/base/rng.h"
 #include "quatrain/nn/kv_cache.h"
+#include "quatrain/spec/test_models.h"
 
 namespace quatrain {
 namespace {
@@ -30,15 +31,7 @@ ModelSpec rotary(Family family) {
   spec.max_positions = 24;
   return spec;
 }
-ModelSpec gpt2() {
-  ModelSpec spec = rotary(Family::kGpt2);
-  spec.kv_heads = 4;
-  spec.norm = NormKind::kLayerNorm;
-  spec.mlp = MlpKind::kGelu;
-  spec.position = PositionKind::kLearned;
-  spec.qkv_bias = spec.out_bias = spec.mlp_bias = spec.tied = true;
-  return spec;
-}
+ModelSpec gpt2() { return as_gpt2(rotary(Family::kLlama)); }
 ModelSpec windowed() {
   ModelSpec spec = rotary(Family::kQwen3);
   spec.head_dim = 8;
