@@ -9,13 +9,6 @@
 namespace quatrain {
 namespace {
 
-at::Tensor box_of(at::Tensor whole, const Box& box) {
-  for (std::size_t dim = 0; dim < box.size.size(); ++dim) {
-    whole = whole.narrow(static_cast<std::int64_t>(dim), box.begin[dim], box.size[dim]);
-  }
-  return whole;
-}
-
 // By rank.
 std::vector<Box> boxes_of(const Param& param, int degree) {
   Mesh::Degrees degrees;
@@ -44,8 +37,15 @@ at::Tensor whole_over(Communicator& tensor, const Param& param, const at::Tensor
   at::Tensor whole = at::empty(param.info.shape, piece.options());
   std::int64_t begin = 0;
   for (const Box& box : boxes) {
-    box_of(whole, box).copy_(pieces.narrow(0, begin, box.numel()).view(box.size));
+    within(whole, box).copy_(pieces.narrow(0, begin, box.numel()).view(box.size));
     begin += box.numel();
+  }
+  return whole;
+}
+
+at::Tensor within(at::Tensor whole, const Box& box) {
+  for (std::size_t dim = 0; dim < box.size.size(); ++dim) {
+    whole = whole.narrow(static_cast<std::int64_t>(dim), box.begin[dim], box.size[dim]);
   }
   return whole;
 }

@@ -12,4 +12,7 @@ namespace quatrain {
 // every rank of `tensor`; `piece` itself where it is whole already.
 at::Tensor whole_over(Communicator& tensor, const Param& param, const at::Tensor& piece);
 
+// The part of a tensor that lies in `box`, as a view.
+at::Tensor within(at::Tensor whole, const Box& box);
+
 }  // namespace quatrain

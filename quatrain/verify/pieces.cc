@@ -52,14 +52,6 @@ void merge(ScatteredTensors& into, const ScatteredTensors& more) {
   }
 }
 
-at::Tensor within(const at::Tensor& whole, const Box& box) {
-  at::Tensor view = whole;
-  for (std::size_t dim = 0; dim < box.begin.size(); ++dim) {
-    view = view.narrow(static_cast<std::int64_t>(dim), box.begin[dim], box.size[dim]);
-  }
-  return view;
-}
-
 at::Tensor assemble(const Scattered& tensor) {
   CHECK(!tensor.pieces.empty(), "a tensor that no rank holds");
   at::Tensor whole = at::full(tensor.shape, std::numeric_limits<double>::quiet_NaN(),

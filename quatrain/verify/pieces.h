@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "quatrain/engine/zero_units.h"
+#include "quatrain/nn/whole.h"
 #include "quatrain/verify/compare.h"
 
 namespace quatrain {
@@ -36,8 +37,5 @@ void merge(ScatteredTensors& into, const ScatteredTensors& more);
 // A copy of the whole tensor: of several copies the first, NaN where no rank holds anything.
 at::Tensor assemble(const Scattered& tensor);
 NamedTensors assemble(const ScatteredTensors& tensors);
-
-// The part of `whole` that lies in `box`, as a view.
-at::Tensor within(const at::Tensor& whole, const Box& box);
 
 }  // namespace quatrain
