@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quatrain/spec/stages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "quatrain/base/check.h"
+
+namespace quatrain {
+namespace {
+
+bool holds(std::span<const StageLayers> stages, std::int64_t layer) {
+  return std::any_of(stages.begin(), stages.end(), [layer](const StageLayers& s) {
+    return s.begin <= layer && layer < s.end;
+  });
+}
+
+// Parameters by layer: the list says -1 for the embedding's.
+std::vector<std::vector<LocalParameter>> by_layer(std::vector<LocalParameter> list,
+                                                  std::int64_t blocks) {
+  std::vector<std::vector<LocalParameter>> layers(static_cast<std::size_t>(blocks) + 2);
+  for (LocalParameter& local : list) {
+    layers[static_cast<std::size_t>(local.info.layer + 1)].push_back(std::move(local));
+  }
+  return layers;
+}
+
+std::string unit_name(int layer, std::int64_t blocks) {
+  if (layer == 0) return "embedding";
+  return layer <= blocks ? fmt::format("layers.{}", layer - 1) : "head";
+}
+
+}  // namespace
+
+std::vector<StageLayers> stage_layers(std::int64_t blocks, const std::vector<int>& stage_begin) {
+  CHECK(!stage_begin.empty() && stage_begin.front() == 0, "no stage holds the first block");
+  const auto last = stage_begin.size() - 1;
+  std::vector<StageLayers> stages;
+  for (std::size_t s = 0; s <= last; ++s) {
+    const int begin = s == 0 ? 0 : stage_begin[s] + 1;
+    const int end = s == last ? static_cast<int>(blocks) + 2 : stage_begin[s + 1] + 1;
+    CHECK(begin <= end, "stage {} ends at block {}, ahead of its begin", s, end - 1);
+    stages.push_back({static_cast<int>(s), begin, end});
+  }
+  return stages;
+}
+
+std::vector<StageLayers> stages_of_rank(const std::vector<StageLayers>& all,
+                                        const std::vector<int>& rank_of_stage, int rank) {
+  CHECK(all.size() == rank_of_stage.size(), "{} stages, {} of them placed", all.size(),
+        rank_of_stage.size());
+  std::vector<StageLayers> own;
+  for (const StageLayers& stage : all) {
+    if (rank_of_stage[static_cast<std::size_t>(stage.stage)] == rank) own.push_back(stage);
+  }
+  return own;
+}
+
+TiedCopy tied_copy(const ModelSpec& model, std::span<const StageLayers> stages) {
+  const bool embedding = holds(stages, 0);
+  const bool head = holds(stages, model.layers + 1);
+  if (!model.tied || embedding == head) return TiedCopy::kNone;
+  return embedding ? TiedCopy::kEmbedding : TiedCopy::kHead;
+}
+
+std::vector<UnitSpec> unit_specs(const ModelSpec& model, const TensorSplit& split,
+                                 const std::vector<std::string>& trainable,
+                                 std::span<const StageLayers> stages) {
+  std::vector<LocalParameter> list = local_parameters(model, split);
+  throw_if_any(set_trainable(list, trainable));
+  const auto layers = by_layer(std::move(list), model.layers);
+  const TiedCopy copy = tied_copy(model, stages);
+  std::vector<UnitSpec> units;
+  for (const StageLayers& stage : stages) {
+    for (int layer = stage.begin; layer < stage.end; ++layer) {
+      std::vector<LocalParameter> parameters = layers[static_cast<std::size_t>(layer)];
+      if (layer == 0 && copy == TiedCopy::kEmbedding) {
+        units.push_back({"table", {parameters.front()}});
+        parameters.erase(parameters.begin());
+        if (parameters.empty()) continue;
+      }
+      units.push_back({unit_name(layer, model.layers), std::move(parameters)});
+    }
+  }
+  if (copy == TiedCopy::kHead) {
+    LocalParameter table = layers.front().front();
+    table.counted = false;
+    units.push_back({"table", {std::move(table)}});
+  }
+  return units;
+}
+
+}  // namespace quatrain
