@@ -55,9 +55,10 @@ int eval(const Options& options) {
   RankGroups groups = make_rank_groups(*world, Mesh());
   Model model(config.model, build_options(config));
   ZeroUnits units(model, groups, 0);
+  Pipeline pipeline(*groups.pipe, {0});
   units.allocate(false);
   load_weights(model, weights);
-  const EvalReport report = evaluate(model, units, *data);
+  const EvalReport report = evaluate(model, units, pipeline, *data);
   console.line(fmt::format("loss {:.6f}  perplexity {:.3f}  {} tokens in {} sequences", report.loss,
                            std::exp(report.loss), with_commas(report.tokens),
                            with_commas(report.sequences)));

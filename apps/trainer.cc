@@ -129,7 +129,7 @@ StepMetrics Trainer::State::step(std::int64_t number) {
 std::optional<double> Trainer::State::validate() {
   if (validation == nullptr) return std::nullopt;
   const Clock::time_point begin = Clock::now();
-  const EvalReport report = evaluate(job.model, job.units, *validation);
+  const EvalReport report = evaluate(job.model, job.units, job.pipeline, *validation);
   validation_loss = report.loss;
   console.line(fmt::format("validation loss {:.4f}  perplexity {:.2f}  ({} tokens, {:.1f} s)",
                            report.loss, std::exp(report.loss), with_commas(report.tokens),

@@ -44,6 +44,7 @@ int main(int argc, char** argv) {
   RankGroups groups = make_rank_groups(*world, Mesh());
   Model model(spec, {});
   ZeroUnits units(model, groups, /*zero_stage=*/0);
+  Pipeline pipeline(*groups.pipe, /*rank_of_stage=*/{0});
   units.allocate(/*with_grads=*/true);
   units.initialise(/*seed=*/1);
   auto optimizer = make_optimizer({.name = "adamw", .lr = 3e-3}, units.shards());
@@ -54,7 +55,7 @@ int main(int argc, char** argv) {
   sources.push_back({open_token_file(prefix.string() + ".idx", TokenFormat::kAuto), 1.0});
   const auto data = make_train_loader(
       std::move(sources), {.seq_len = 32, .global_batch = 4, .microbatch_size = 2, .seed = 1});
-  Executor executor(model, units, *optimizer, *data, *world, {.lr = 3e-3, .max_norm = 1.0});
+  Executor executor({model, units, pipeline, *optimizer, *data, *world}, {.lr = 3e-3, .max_norm = 1.0});
   const Schedule schedule =
       with_optimizer_step(make_schedule("1f1b", {.num_ranks = 1, .num_microbatches = 2}));
   double first = 0.0;

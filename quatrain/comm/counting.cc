@@ -43,10 +43,13 @@ std::int64_t elements_sent(const Call& call, int rank, int n) {
   return 0;
 }
 
+// Lanes of one pipeline ("pp:0>1:F", "pp:tied") are counted as one group, "pp".
+std::string_view family(std::string_view group) { return group.substr(0, group.find(':')); }
+
 class Counting final : public Decorator {
  public:
   Counting(std::unique_ptr<Communicator> inner, CommCounts& counts)
-      : Decorator(std::move(inner)), counts_(counts), entry_(counts.entry(name())) {}
+      : Decorator(std::move(inner)), counts_(counts), entry_(counts.entry(family(name()))) {}
 
  private:
   // Why after: a call that is refused has sent nothing, and its arguments may be anything.

@@ -57,7 +57,8 @@ class CommCounts {
 // send S; recv and barrier nothing.
 Bytes bytes_sent(const Call& call, int rank, int size);
 
-// `counts` must outlive the communicator and its groups. Groups of one name share an entry.
+// `counts` must outlive the communicator and its groups. Groups of one name share an entry; what
+// follows a colon in a name ("pp:0>1:F") makes no difference.
 std::unique_ptr<Communicator> make_counting(std::unique_ptr<Communicator> inner,
                                             CommCounts& counts);
 

@@ -14,6 +14,7 @@
 #include "quatrain/mesh/row_cut.h"
 #include "quatrain/mesh/shape.h"
 #include "quatrain/mesh/wire.h"
+#include "quatrain/schedule/messages.h"
 
 namespace quatrain {
 namespace {
@@ -281,10 +282,13 @@ ZeroPeaks zero_peaks(const std::vector<Action>& row, const ZeroShape& shape,
 Schedule lowered_schedule(const ModelSpec& model, const Plan& plan,
                           const std::vector<std::string>& trainable) {
   const Mesh mesh(plan.degrees, plan.axis_order, 0);
-  const Schedule schedule = with_optimizer_step(
+  Schedule schedule =
       make_schedule(plan.schedule, {.num_ranks = mesh.degree(Axis::kPp),
                                     .num_microbatches = static_cast<int>(plan.num_microbatches),
-                                    .chunks = plan.chunks}));
+                                    .chunks = plan.chunks});
+  if (mesh.degree(Axis::kPp) > 1) schedule = with_messages(without_pairs(schedule));
+  schedule = with_optimizer_step(schedule);
+  if (model.tied) schedule = with_tied_reduce(schedule);
   if (mesh.degree(kData) == 1 && mesh.degree(Axis::kTp) == 1) return schedule;
   // Replicas alone have no shards: gradients stay whole, whatever the stage.
   return with_zero(schedule, {.zero_stage = mesh.degree(kShard) == 1 ? 0 : plan.zero_stage,

@@ -155,11 +155,12 @@ struct Job {
       : options(o),
         world(make_self_communicator()),
         groups(make_rank_groups(*world, Mesh())),
+        pipeline(*groups.pipe, {0}),
         model(o.spec, o.build),
         zero(model, groups, 0),
         data(o.data),
         optimizer(make_optimizer(o.optimizer, shards())),
-        executor(model, zero, *optimizer, data, *world,
+        executor({model, zero, pipeline, *optimizer, data, *world},
                  {.lr = o.optimizer.lr,
                   .max_norm = o.optimizer.max_norm,
                   .z_loss = o.z_loss,
@@ -198,6 +199,7 @@ struct Job {
   Options options;
   std::unique_ptr<Communicator> world;
   RankGroups groups;
+  Pipeline pipeline;
   Model model;
   ZeroUnits zero;
   SyntheticLoader data;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs one rank's row of a schedule. Knows no schedule by name: a new schedule needs no change
-// here. Owns the stash of every (stage, micro-batch), so peak memory is a property of the schedule.
+// Trains: runs one rank's row of a schedule. Knows no schedule by name: a new schedule needs no
+// change here.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -11,6 +11,7 @@
 #include "quatrain/comm/communicator.h"
 #include "quatrain/data/data_loader.h"
 #include "quatrain/engine/microbatch.h"
+#include "quatrain/engine/pipeline.h"
 #include "quatrain/engine/trace.h"
 #include "quatrain/engine/zero_units.h"
 #include "quatrain/kernels/flops.h"
@@ -46,10 +47,17 @@ struct ExecutorOptions {
 
 class Executor {
  public:
-  // All references outlive the executor. `units`: the model's, allocated. `world`: every rank of
-  // the job.
-  Executor(Model& model, ZeroUnits& units, Optimizer& optimizer, DataLoader& data,
-           Communicator& world, const ExecutorOptions& options);
+  // What it works on; all of it outlives the executor. `units`: the model's, allocated. `world`:
+  // every rank of the job.
+  struct Parts {
+    Model& model;
+    ZeroUnits& units;
+    Pipeline& pipeline;
+    Optimizer& optimizer;
+    DataLoader& data;
+    Communicator& world;
+  };
+  Executor(const Parts& parts, const ExecutorOptions& options);
   ~Executor();
   // One optimizer step. Gradients start at zero and stay until the next call. Throws BugError for
   // an action that the row's state does not allow, and when the row leaves work undone.
@@ -60,14 +68,16 @@ class Executor {
   std::unique_ptr<Impl> impl_;
 };
 
-// Token-weighted mean loss over every sequence of the loader, each counted once.
+// Token-weighted mean loss over every sequence of the loader, each counted once: forwards alone, on
+// the same stages. Called by all ranks; all get the report.
 struct EvalReport {
   double loss = 0.0;
   std::int64_t tokens = 0;
   std::int64_t sequences = 0;
 };
-EvalReport evaluate(Model& model, ZeroUnits& units, DataLoader& data);
+EvalReport evaluate(Model& model, ZeroUnits& units, Pipeline& pipeline, DataLoader& data);
 // The same over steps [0, num_steps) of any loader.
-EvalReport evaluate(Model& model, ZeroUnits& units, DataLoader& data, std::int64_t num_steps);
+EvalReport evaluate(Model& model, ZeroUnits& units, Pipeline& pipeline, DataLoader& data,
+                    std::int64_t num_steps);
 
 }  // namespace quatrain

@@ -336,13 +336,13 @@ TEST_F(ExecutorTest, case_034_EvaluationCountsEverySequenceOnce) {
   options.global_batch = 7;
   options.microbatch_size = 7;
   SyntheticLoader whole(options);
-  const EvalReport want = evaluate(job.model, job.zero, whole, 2);
+  const EvalReport want = evaluate(job.model, job.zero, job.pipeline, whole, 2);
   EXPECT_EQ(want.sequences, 14);
   EXPECT_EQ(want.tokens, 2 * whole.trained_tokens(0));
   for (std::int64_t size : {1, 2, 4}) {
     options.microbatch_size = size;
     SyntheticLoader parts(options);
-    const EvalReport got = evaluate(job.model, job.zero, parts, 2);
+    const EvalReport got = evaluate(job.model, job.zero, job.pipeline, parts, 2);
     EXPECT_EQ(got.tokens, want.tokens);
     EXPECT_EQ(got.sequences, want.sequences);
     EXPECT_NEAR(got.loss / want.loss, 1.0, 1e-13);
@@ -353,7 +353,7 @@ TEST_F(ExecutorTest, case_034_EvaluationCountsEverySequenceOnce) {
 TEST_F(ExecutorTest, TrainingAndEvaluationAgreeOnTheLoss) {
   Job job({.spec = tiny_gpt2()});
   SyntheticLoader same(job.options.data);
-  const EvalReport evaluated = evaluate(job.model, job.zero, same, 1);  // step 0
+  const EvalReport evaluated = evaluate(job.model, job.zero, job.pipeline, same, 1);  // step 0
   EXPECT_NEAR(job.step(0).loss / evaluated.loss, 1.0, 1e-13);
 }
 

@@ -4,8 +4,11 @@
 namespace quatrain {
 namespace {
 
-BuildOptions build_options(const RankJobOptions& options, Communicator& tensor) {
+BuildOptions build_options(const RankJobOptions& options, const Pipeline& pipeline,
+                           Communicator& tensor) {
   BuildOptions build = options.build;
+  build.stages = stages_of_rank(stage_layers(options.spec.layers, options.plan.stage_begin),
+                                pipeline.rank_of_stage(), pipeline.rank());
   build.tp = &tensor;
   build.tensor = {.sequence_parallel = options.plan.sequence_parallel,
                   .gather_again = options.plan.gather_again,
@@ -30,10 +33,11 @@ RankJob::RankJob(const RankJobOptions& options, DataLoader& data, Communicator& 
     : plan(options.plan),
       mesh(plan.degrees, plan.axis_order, world.rank()),
       groups(make_rank_groups(world, mesh)),
-      model(options.spec, build_options(options, *groups.tensor)),
+      pipeline(*groups.pipe, options.schedule.rank_of_stage.front()),
+      model(options.spec, build_options(options, pipeline, *groups.tensor)),
       units(model, groups, plan.zero_stage),
       optimizer(make_optimizer(options.optimizer, filled(units, model, options))),
-      executor(model, units, *optimizer, data, world, options.executor),
+      executor({model, units, pipeline, *optimizer, data, world}, options.executor),
       schedule(options.schedule) {
   optimizer->allocate();
 }

@@ -37,6 +37,7 @@ class RankJob {
   Plan plan;
   Mesh mesh;
   RankGroups groups;
+  Pipeline pipeline;
   Model model;
   ZeroUnits units;
   std::unique_ptr<Optimizer> optimizer;

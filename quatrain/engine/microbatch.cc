@@ -34,7 +34,7 @@ Microbatch::Microbatch(std::span<const std::unique_ptr<Layer>> layers, Pass pass
     : layers_(layers),
       observer_(std::move(observer)),
       pass_(std::move(pass)),
-      stashes_(layers.size()) {
+      stashes_(layers.size(), pass_.mode == Mode::kTrain ? Stash() : Stash::discarding()) {
   pass_.sums = &sums_;
 }
 
@@ -45,7 +45,7 @@ std::string Microbatch::progress() const {
 }
 
 void Microbatch::forward(std::optional<int> layer) {
-  const bool fits = forward_done_ < layers_.size() &&
+  const bool fits = (forward_done_ < layers_.size() || layers_.empty()) &&
                     (!layer || static_cast<std::size_t>(*layer) == forward_done_);
   CHECK(fits, "micro-batch {}: no forward of layer {} now: {}", pass_.microbatch, layer.value_or(0),
         progress());
@@ -54,7 +54,7 @@ void Microbatch::forward(std::optional<int> layer) {
 
 void Microbatch::backward_input(std::optional<int> layer) {
   const bool fits =
-      forward_done_ == layers_.size() && input_done_ < layers_.size() &&
+      forward_done_ == layers_.size() && (input_done_ < layers_.size() || layers_.empty()) &&
       (!layer || static_cast<std::size_t>(*layer) == layers_.size() - 1 - input_done_);
   CHECK(fits, "micro-batch {}: no input half of layer {} now: {}", pass_.microbatch,
         layer.value_or(static_cast<int>(layers_.size()) - 1), progress());
@@ -66,7 +66,7 @@ void Microbatch::backward_input(std::optional<int> layer) {
 void Microbatch::backward_weight(std::optional<int> layer) {
   const std::size_t ready = layer ? weight_done_ + 1 : layers_.size();
   const bool fits =
-      weight_done_ < layers_.size() && input_done_ >= ready &&
+      (weight_done_ < layers_.size() || layers_.empty()) && input_done_ >= ready &&
       (!layer || static_cast<std::size_t>(*layer) == layers_.size() - 1 - weight_done_);
   CHECK(fits, "micro-batch {}: no weight half of layer {} now: {}", pass_.microbatch,
         layer.value_or(static_cast<int>(layers_.size()) - 1), progress());
@@ -75,7 +75,7 @@ void Microbatch::backward_weight(std::optional<int> layer) {
 
 void Microbatch::backward(std::optional<int> layer) {
   const bool fits =
-      forward_done_ == layers_.size() && input_done_ < layers_.size() &&
+      forward_done_ == layers_.size() && (input_done_ < layers_.size() || layers_.empty()) &&
       weight_done_ == input_done_ &&
       (!layer || static_cast<std::size_t>(*layer) == layers_.size() - 1 - input_done_);
   CHECK(fits, "micro-batch {}: no whole backward of layer {} now: {}", pass_.microbatch,
@@ -90,11 +90,11 @@ void Microbatch::backward(std::optional<int> layer) {
 
 void Microbatch::forward_layer() {
   const ScopedPass pass(PassKind::kForward);
-  const at::Tensor x = forward_done_ == 0 ? pass_.tokens_BT : std::move(x_);
+  const at::Tensor x = x_.defined() ? std::move(x_) : pass_.tokens_BT;
   x_ = layers_[forward_done_]->forward(x, pass_, stashes_[forward_done_]);
   if (observer_) observer_(static_cast<int>(forward_done_), x_);
   ++forward_done_;
-  if (forward_done_ == layers_.size()) x_.reset();
+  if (x_.dim() == 0) x_.reset();  // the loss, which is in the sums
 }
 
 void Microbatch::input_half(Filler& filler) {
@@ -103,7 +103,18 @@ void Microbatch::input_half(Filler& filler) {
   const at::Tensor dy = std::move(dy_);
   dy_ = layers_[layer]->backward_input(dy, pass_, stashes_[layer], filler);
   ++input_done_;
-  if (input_done_ == layers_.size()) dy_.reset();
+}
+
+at::Tensor Microbatch::take_output() {
+  CHECK(forward_done_ == layers_.size() && x_.defined(), "micro-batch {}: no output to take: {}",
+        pass_.microbatch, progress());
+  return std::move(x_);
+}
+
+at::Tensor Microbatch::take_input_grad() {
+  CHECK(input_done_ == layers_.size() && dy_.defined(),
+        "micro-batch {}: no input gradient to take: {}", pass_.microbatch, progress());
+  return std::move(dy_);
 }
 
 void Microbatch::weight_half() {

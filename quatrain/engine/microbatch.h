@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "quatrain/nn/layer.h"
@@ -37,6 +38,15 @@ class Microbatch {
   // the input half are in flight. Not after a backward_input() of its own.
   void backward(std::optional<int> layer = {});
 
+  // Of stages that have a neighbour: what the first layer takes in place of tokens, ahead of the
+  // forward, and what the last layer's input half takes, ahead of the backward; what the last
+  // layer's forward and the first one's input half made, once. A stage without layers passes on
+  // what it is given.
+  void set_input(at::Tensor x_RD) { x_ = std::move(x_RD); }
+  void set_output_grad(at::Tensor dy_RD) { dy_ = std::move(dy_RD); }
+  at::Tensor take_output();
+  at::Tensor take_input_grad();
+
   bool done() const { return weight_done_ == layers_.size(); }
   std::string progress() const;  // "forward 3/4, input half 0/4, weight half 0/4"
   const LossSums& sums() const { return sums_; }
@@ -53,8 +63,8 @@ class Microbatch {
   LossSums sums_;
   Pass pass_;
   std::vector<Stash> stashes_;
-  at::Tensor x_;                  // what the next layer's forward takes
-  at::Tensor dy_;                 // what the next input half takes
+  at::Tensor x_;                  // what the next layer's forward takes; the first: tokens
+  at::Tensor dy_;                 // what the next input half takes; the head's: nothing
   std::size_t forward_done_ = 0;  // layers, from the first
   std::size_t input_done_ = 0;    // layers, from the last
   std::size_t weight_done_ = 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicators of a rank inside its pipeline stage, made once, at start, in one order on every
-// rank.
+// The communicators of a rank, made once, at start, in one order on every rank.
 #pragma once
 #include <memory>
 
@@ -16,12 +15,17 @@ struct RankGroups {
   std::unique_ptr<Communicator> replicate;        // ranks that hold the same shard
   std::unique_ptr<CommListener> tensor_listener;  // hears of the next one's operations
   std::unique_ptr<Communicator> tensor;           // ranks that share each matrix
+  std::unique_ptr<Communicator> pipe;             // ranks that hold the stages between them
   // The same ranks again, for control traffic.
   struct Control {
-    std::unique_ptr<Communicator> all;           // counts and losses: each token is seen once here
-    std::unique_ptr<Communicator> shard;         // pieces of a unit
-    std::unique_ptr<Communicator> tensor;        // pieces of a tensor
-    std::unique_ptr<Communicator> shard_tensor;  // norms: every element of a stage is held here
+    std::unique_ptr<Communicator> all;         // counts: each token is read once here
+    std::unique_ptr<Communicator> all_stages;  // losses: each is known to one of these
+    std::unique_ptr<Communicator> pipe;        // tokens and tensors of other stages
+    std::unique_ptr<Communicator> shard;       // pieces of a unit
+    std::unique_ptr<Communicator> tensor;      // pieces of a tensor
+    // Norms: every element of the model is held here, of whole units and of shards.
+    std::unique_ptr<Communicator> model;
+    std::unique_ptr<Communicator> shard_model;
     std::unique_ptr<Communicator> alone;
   } control;
 };

@@ -8,8 +8,9 @@
 namespace quatrain {
 namespace {
 
-constexpr std::array kLanes = {TraceLane::kCompute, TraceLane::kWait, TraceLane::kGather,
-                               TraceLane::kReduce, TraceLane::kTensor};
+constexpr std::array kLanes = {TraceLane::kCompute, TraceLane::kWait,   TraceLane::kGather,
+                               TraceLane::kReduce,  TraceLane::kTensor, TraceLane::kSend,
+                               TraceLane::kReceive};
 
 nlohmann::ordered_json row_name(std::string_view kind, int rank, int lane, std::string_view text) {
   return {{"ph", "M"}, {"name", kind}, {"pid", rank}, {"tid", lane}, {"args", {{"name", text}}}};
@@ -29,6 +30,10 @@ std::string_view name(TraceLane lane) {
       return "reduce";
     case TraceLane::kTensor:
       return "tensor";
+    case TraceLane::kSend:
+      return "send";
+    case TraceLane::kReceive:
+      return "receive";
   }
   return "?";
 }

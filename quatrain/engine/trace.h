@@ -14,11 +14,11 @@
 
 namespace quatrain {
 
-// kCompute: the rank's thread at work. kWait: the same thread, blocked on the action's collective.
-// kGather, kReduce: ZeRO's collectives in flight, from their start to when they were found done;
-// kTensor: those that layers start.
-enum class TraceLane : std::uint8_t { kCompute, kWait, kGather, kReduce, kTensor };
-std::string_view name(TraceLane lane);  // "compute", "wait", "gather", "reduce", "tensor"
+// kCompute: the rank's thread at work. kWait: the same thread, blocked on the action's message or
+// collective. kGather, kReduce: ZeRO's collectives in flight, from their start to when they were
+// found done; kTensor: those that layers start; kSend, kReceive: messages between stages.
+enum class TraceLane : std::uint8_t { kCompute, kWait, kGather, kReduce, kTensor, kSend, kReceive };
+std::string_view name(TraceLane lane);  // "compute", "wait", "gather", ...
 
 struct TraceEvent {
   Action action;

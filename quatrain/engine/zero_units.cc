@@ -45,7 +45,7 @@ struct ZeroUnits::Held {
 };
 
 ZeroUnits::ZeroUnits(Model& model, RankGroups& groups, int zero_stage)
-    : layers_(stage_units(model)),
+    : stages_(stage_units(model)),
       groups_(groups),
       replica_sums_(*groups.tensor, model.kv_repeat()),
       zero_stage_(zero_stage),
@@ -120,8 +120,9 @@ void ZeroUnits::execute(const Action& action) {
 
 template <class F>
 void ZeroUnits::for_layers_of(const Action& computation, const F& f) {
-  if (computation.unit) return f(layers_.at(static_cast<std::size_t>(*computation.unit)));
-  for (const LayerUnits& layer : layers_) f(layer);
+  const StageUnits& layers = stages_.at(static_cast<std::size_t>(computation.stage));
+  if (computation.unit) return f(layers.at(static_cast<std::size_t>(*computation.unit)));
+  for (const LayerUnits& layer : layers) f(layer);
 }
 
 void ZeroUnits::ready_values(const Action& computation) {
@@ -222,8 +223,26 @@ void ZeroUnits::finish_reductions() {
   for (Held& held : held_) finish_reduction(held);
 }
 
+void ZeroUnits::reduce_tied(const Action& action, Communicator& owners) {
+  const auto table = std::find_if(held_.begin(), held_.end(),
+                                  [](const Held& held) { return held.unit->name() == kTiedTable; });
+  CHECK(table != held_.end() && !tying_, "{}: no copied table, or its sum is in flight",
+        to_string(action));
+  finish_reduction(*table);
+  tying_ = action;
+  tying_began_us_ = now_us();
+  tied_ = owners.all_reduce(shards_[table->index].grad, ReduceOp::kSum);
+}
+
+void ZeroUnits::finish_tied() {
+  if (!tying_) return;
+  wait(tied_, *tying_, TraceLane::kReduce, tying_began_us_);
+  tying_.reset();
+}
+
 void ZeroUnits::finish_grads() {
   finish_reductions();
+  finish_tied();
   for (const Held& held : held_) {
     CHECK(!frees_grads_ || !held.unit->flat_grad().defined(),
           "the gradient of unit {} was never reduced", held.unit->name());
@@ -277,22 +296,29 @@ void ZeroUnits::wait(Work& work, const Action& action, TraceLane lane, double be
   trace_->add(action, lane, began_us);
 }
 
-StageUnits stage_units(const Model& model) {
+std::vector<StageUnits> stage_units(const Model& model) {
   const auto units = model.units();
-  StageUnits stage;
-  for (const auto& layer : model.layers()) {
-    LayerUnits& uses = stage.emplace_back();
-    for (const ParamUnit* unit : layer->units()) {
-      const auto found = std::find_if(units.begin(), units.end(),
-                                      [&](const auto& owned) { return owned.get() == unit; });
-      uses.values.push_back(static_cast<int>(found - units.begin()));
-      if (unit->trainable_numel() > 0) uses.grads.push_back(uses.values.back());
+  std::vector<StageUnits> stages;
+  for (std::size_t i = 0; i < model.stages().size(); ++i) {
+    const StageLayers& own = model.stages()[i];
+    stages.resize(static_cast<std::size_t>(own.stage) + 1);
+    StageUnits& stage = stages.back();
+    for (const auto& layer : model.layers_of(i)) {
+      LayerUnits& uses = stage.emplace_back();
+      for (const ParamUnit* unit : layer->units()) {
+        const auto found = std::find_if(units.begin(), units.end(),
+                                        [&](const auto& owned) { return owned.get() == unit; });
+        uses.values.push_back(static_cast<int>(found - units.begin()));
+        if (unit->trainable_numel() > 0) uses.grads.push_back(uses.values.back());
+      }
+    }
+    if (own.begin == 0) stage.front().input_half_reads = false;
+    if (own.end == model.spec().layers + 2) {
+      stage.back().input_half_reads = false;
+      stage.back().grads_in_forward = true;
     }
   }
-  stage.front().input_half_reads = false;
-  stage.back().input_half_reads = false;
-  stage.back().grads_in_forward = true;
-  return stage;
+  return stages;
 }
 
 WholeValues::WholeValues(ZeroUnits& units) : units_(units) {

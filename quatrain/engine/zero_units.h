@@ -13,9 +13,10 @@
 // parallelism units hold this rank's pieces of parameters, and a reduction begins with the sum over
 // copies (engine/replica_sums.h). Under hybrid
 // sharding (dp_replicate x dp_shard) the shards' gradients are summed over the replicas once, at
-// the end of the step.
+// the end of the step. Units are numbered on their rank, over all of its stages.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -43,12 +44,16 @@ class ZeroUnits {
   std::span<const UnitShard> shards() const { return shards_; }
   // The ranks that own one shard each of these units; this rank alone where it owns them whole.
   Communicator& owners() { return sharded_ ? *groups_.control.shard : *groups_.control.alone; }
-  // The ranks that hold between them every element of these units.
+  // The ranks that hold between them every element of the model.
   Communicator& holders() {
-    return sharded_ ? *groups_.control.shard_tensor : *groups_.control.tensor;
+    return sharded_ ? *groups_.control.shard_model : *groups_.control.model;
   }
   // The ranks that read each sample of a step between them, for control traffic.
   Communicator& readers() { return *groups_.control.all; }
+  // Those of every stage: of each sample's loss one of them knows.
+  Communicator& readers_of_all_stages() { return *groups_.control.all_stages; }
+  // The ranks that hold the stages between them, for control traffic.
+  Communicator& stage_ranks() { return *groups_.control.pipe; }
   // Hears of what layers send over the ranks that share each matrix.
   CommListener& tensor_listener() { return *groups_.tensor_listener; }
   // The ranks that hold between them each parameter of a shard, for control traffic.
@@ -57,7 +62,8 @@ class ZeroUnits {
 
   // Whether values are whole only between UNSHARD and RESHARD.
   bool frees_values() const { return frees_values_; }
-  const StageUnits& layers() const { return layers_; }
+  // Of each stage of the model; those of other ranks have no layers here.
+  const std::vector<StageUnits>& stages() const { return stages_; }
 
   // The step. begin_step() forgets the last one's gradients; execute() runs UNSHARD and
   // REDUCE_GRAD, which start a collective, and RESHARD. Before a computation of one layer, or of
@@ -67,6 +73,9 @@ class ZeroUnits {
   void execute(const Action& action);
   void ready_values(const Action& computation);
   void ready_grads(const Action& computation);
+  // Starts to sum the gradients of a tied table's two copies, shard by shard, behind the reductions
+  // of data ranks. `owners`: the ranks that hold one each.
+  void reduce_tied(const Action& action, Communicator& owners);
   void finish_grads();  // after it shards hold the whole sum
   void end_step();      // after it no gather is in flight
 
@@ -87,11 +96,12 @@ class ZeroUnits {
   void finish_gather(Held& held);
   void finish_reduction(Held& held);
   void finish_reductions();
+  void finish_tied();
   void sum_over_replicas();
   double now_us() const;
   void wait(Work& work, const Action& action, TraceLane lane, double began_us);
 
-  StageUnits layers_;
+  std::vector<StageUnits> stages_;
   RankGroups& groups_;
   ReplicaSums replica_sums_;
   int zero_stage_;
@@ -100,11 +110,15 @@ class ZeroUnits {
   bool frees_grads_;   // stages 2 and 3
   std::vector<Held> held_;
   std::vector<UnitShard> shards_;
+  std::optional<Action> tying_;  // in flight
+  double tying_began_us_ = 0.0;
+  Work tied_;
   TraceRecorder* trace_ = nullptr;
 };
 
-// What each layer of a model asks of its units, in the order of model.units().
-StageUnits stage_units(const Model& model);
+// What each layer of a rank's stages asks of its units, numbered as in model.units(). Stages up to
+// the model's last one on this rank; those between that are elsewhere have no layers.
+std::vector<StageUnits> stage_units(const Model& model);
 
 // Keeps every value whole while it lives: for decoding and saving, which have no schedule. Made and
 // destroyed by all data ranks together.

@@ -22,13 +22,12 @@ using Rows = std::vector<std::vector<std::int64_t>>;
 
 KvCache make_cache(const Model& model, std::int64_t batch, std::int64_t positions) {
   const ModelSpec& spec = model.spec();
-  const Param& any = model.units()[0]->params()[0];
   return KvCache({.layers = spec.layers,
                   .batch = batch,
                   .positions = positions,
                   .kv_heads = model.local_kv_heads(),
                   .head_dim = spec.head_dim},
-                 any.value.scalar_type(), any.value.device());
+                 model.dtype(), model.device());
 }
 
 Rows rows_of(const at::Tensor& prompt_BT, std::int64_t vocab) {
@@ -74,9 +73,8 @@ class Decoder {
     const std::int64_t first = begin_ + cache_.length();
     std::vector<std::int64_t> ids;
     for (const auto& row : seen_) ids.insert(ids.end(), row.begin() + first, row.end());
-    const at::Device device = model_.units()[0]->params()[0].value.device();
     const at::Tensor tokens_BT =
-        at::tensor(ids, at::TensorOptions(at::kLong)).view({batch(), -1}).to(device);
+        at::tensor(ids, at::TensorOptions(at::kLong)).view({batch(), -1}).to(model_.device());
     Pass pass;
     pass.mode = Mode::kDecode;
     pass.cache = &cache_;

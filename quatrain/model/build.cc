@@ -22,25 +22,25 @@ namespace {
 // Hands out a unit's parameters in order, a range at a time.
 class Dealer {
  public:
-  explicit Dealer(ParamUnit& unit) : unit_(unit) {}
+  explicit Dealer(ParamUnit& unit) : unit_(&unit) {}
 
   ParamRange next(std::size_t count = 1) {
-    CHECK(taken_ + count <= unit_.params().size(), "unit {} has {} parameters", unit_.name(),
-          unit_.params().size());
-    Param* first = &unit_.params()[taken_];
+    CHECK(taken_ + count <= unit_->params().size(), "unit {} has {} parameters", unit_->name(),
+          unit_->params().size());
+    Param* first = &unit_->params()[taken_];
     taken_ += count;
-    return {&unit_, first, first + (count - 1)};
+    return {unit_, first, first + (count - 1)};
   }
   ParamRange next_if(bool wanted, std::size_t count = 1) {
     return wanted ? next(count) : ParamRange{};
   }
   void finish() const {
-    CHECK(taken_ == unit_.params().size(), "unit {} has {} parameters, {} are used", unit_.name(),
-          unit_.params().size(), taken_);
+    CHECK(taken_ == unit_->params().size(), "unit {} has {} parameters, {} are used", unit_->name(),
+          unit_->params().size(), taken_);
   }
 
  private:
-  ParamUnit& unit_;
+  ParamUnit* unit_;
   std::size_t taken_ = 0;
 };
 
@@ -65,11 +65,6 @@ BlockParams deal_block(const ModelSpec& spec, ParamUnit& unit) {
   params.mlp.down_bias = dealer.next_if(spec.mlp_bias);
   dealer.finish();
   return params;
-}
-
-std::string unit_name(std::int64_t layer, std::int64_t layers) {
-  if (layer < 0) return "embedding";
-  return layer < layers ? fmt::format("layers.{}", layer) : "head";
 }
 
 void check_buildable(const ModelSpec& spec) {
@@ -97,62 +92,99 @@ std::int64_t rotary_positions(const ModelSpec& spec, const BuildOptions& options
   return options.max_positions > 0 ? options.max_positions : spec.max_positions;
 }
 
-std::unique_ptr<Layer> build_block(const ModelSpec& spec, std::int64_t layer, ParamUnit& unit,
-                                   const BlockContext& context, bool recomputed) {
-  auto block = std::make_unique<Block>(spec, layer, unit, deal_block(spec, unit), context);
-  if (recomputed) return std::make_unique<Recomputed>(std::move(block));
-  return block;
-}
+// Layers in order, each over the next of the units.
+class StageBuilder {
+ public:
+  StageBuilder(const ModelSpec& spec, const BuildOptions& options, const Units& units,
+               const TensorParallel& tp)
+      : spec_(spec),
+        options_(options),
+        units_(units),
+        tp_(tp),
+        context_{tp,
+                 make_rotary(spec, rotary_positions(spec, options), options.dtype, options.device),
+                 options.recompute == Recompute::kSelective} {}
+
+  // 0: the embedding, 1 to L the blocks, L + 1 the head.
+  void add(int layer) {
+    if (layer == 0) {
+      layers_.push_back(embedding());
+    } else if (layer <= spec_.layers) {
+      layers_.push_back(block(layer - 1));
+    } else {
+      layers_.push_back(head());
+    }
+  }
+  std::vector<std::unique_ptr<Layer>> layers() && {
+    CHECK(taken_ == units_.size(), "{} units, {} are used", units_.size(), taken_);
+    return std::move(layers_);
+  }
+
+ private:
+  ParamUnit& next_unit() { return *units_.at(taken_++); }
+
+  std::unique_ptr<Layer> embedding() {
+    const bool learned = spec_.position == PositionKind::kLearned;
+    Dealer dealer(next_unit());
+    table_ = dealer.next();
+    // A copied table is a unit of its own.
+    const bool alone = table_.unit->params().size() == 1;
+    Dealer own = learned && alone ? Dealer(next_unit()) : dealer;
+    const ParamRange positions = own.next_if(learned);
+    own.finish();
+    return std::make_unique<Embedding>(spec_, table_, positions, tp_);
+  }
+
+  std::unique_ptr<Layer> block(std::int64_t index) {
+    ParamUnit& unit = next_unit();
+    auto block = std::make_unique<Block>(spec_, index, unit, deal_block(spec_, unit), context_);
+    if (options_.recompute != Recompute::kFull) return block;
+    return std::make_unique<Recomputed>(std::move(block));
+  }
+
+  std::unique_ptr<Layer> head() {
+    ParamUnit& unit = next_unit();
+    Dealer dealer(unit);
+    HeadParams params;
+    params.norm = dealer.next();
+    params.norm_bias = dealer.next_if(spec_.norm == NormKind::kLayerNorm);
+    if (spec_.tied && !table_.present()) table_ = Dealer(next_unit()).next();
+    params.weight = spec_.tied ? table_ : dealer.next();
+    dealer.finish();
+    return std::make_unique<Head>(spec_, unit, params, tp_, options_.head_chunk_tokens);
+  }
+
+  const ModelSpec& spec_;
+  const BuildOptions& options_;
+  const Units& units_;
+  const TensorParallel& tp_;
+  BlockContext context_;
+  std::size_t taken_ = 0;
+  ParamRange table_;  // of the tokens, once there
+  std::vector<std::unique_ptr<Layer>> layers_;
+};
 
 }  // namespace
 
-std::vector<std::unique_ptr<ParamUnit>> build_units(const ModelSpec& spec,
-                                                    const BuildOptions& options,
-                                                    const TensorParallel& tp) {
+Units build_units(const ModelSpec& spec, const BuildOptions& options,
+                  const std::vector<StageLayers>& stages, const TensorParallel& tp) {
   check_buildable(spec);
-  std::vector<LocalParameter> list = local_parameters(spec, tp.split());
-  throw_if_any(set_trainable(list, options.trainable));
-  std::vector<std::vector<LocalParameter>> parts(static_cast<std::size_t>(spec.layers) + 2);
-  for (LocalParameter& local : list) {
-    parts[static_cast<std::size_t>(local.info.layer + 1)].push_back(std::move(local));
-  }
-  std::vector<std::unique_ptr<ParamUnit>> units;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    units.push_back(
-        std::make_unique<ParamUnit>(unit_name(static_cast<std::int64_t>(i) - 1, spec.layers),
-                                    std::move(parts[i]), options.dtype, options.device));
+  Units units;
+  for (UnitSpec& unit : unit_specs(spec, tp.split(), options.trainable, stages)) {
+    units.push_back(std::make_unique<ParamUnit>(unit.name, std::move(unit.parameters),
+                                                options.dtype, options.device));
   }
   return units;
 }
 
-std::vector<std::unique_ptr<Layer>> build_layers(
-    const ModelSpec& spec, const BuildOptions& options,
-    const std::vector<std::unique_ptr<ParamUnit>>& units, const TensorParallel& tp) {
-  std::vector<std::unique_ptr<Layer>> layers;
-  Dealer embedding(*units.front());
-  const ParamRange tokens = embedding.next();
-  const ParamRange positions = embedding.next_if(spec.position == PositionKind::kLearned);
-  embedding.finish();
-  layers.push_back(std::make_unique<Embedding>(spec, tokens, positions, tp));
-
-  const BlockContext context{
-      tp, make_rotary(spec, rotary_positions(spec, options), options.dtype, options.device),
-      options.recompute == Recompute::kSelective};
-  const bool recomputed = options.recompute == Recompute::kFull;
-  for (std::int64_t i = 0; i < spec.layers; ++i) {
-    ParamUnit& unit = *units[static_cast<std::size_t>(i) + 1];
-    layers.push_back(build_block(spec, i, unit, context, recomputed));
+std::vector<std::unique_ptr<Layer>> build_layers(const ModelSpec& spec, const BuildOptions& options,
+                                                 const std::vector<StageLayers>& stages,
+                                                 const Units& units, const TensorParallel& tp) {
+  StageBuilder builder(spec, options, units, tp);
+  for (const StageLayers& stage : stages) {
+    for (int layer = stage.begin; layer < stage.end; ++layer) builder.add(layer);
   }
-
-  Dealer head(*units.back());
-  HeadParams params;
-  params.norm = head.next();
-  params.norm_bias = head.next_if(spec.norm == NormKind::kLayerNorm);
-  params.weight = spec.tied ? tokens : head.next();
-  head.finish();
-  layers.push_back(
-      std::make_unique<Head>(spec, *units.back(), params, tp, options.head_chunk_tokens));
-  return layers;
+  return std::move(builder).layers();
 }
 
 }  // namespace quatrain

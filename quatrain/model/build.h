@@ -9,14 +9,15 @@
 
 namespace quatrain {
 
-// One unit for the embedding, each block and the head, in the order of parameters(spec).
-std::vector<std::unique_ptr<ParamUnit>> build_units(const ModelSpec& spec,
-                                                    const BuildOptions& options,
-                                                    const TensorParallel& tp);
-// Layers over those units (borrowed, as `tp` is). Throws ConfigError for families that have no
-// blocks yet.
-std::vector<std::unique_ptr<Layer>> build_layers(
-    const ModelSpec& spec, const BuildOptions& options,
-    const std::vector<std::unique_ptr<ParamUnit>>& units, const TensorParallel& tp);
+using Units = std::vector<std::unique_ptr<ParamUnit>>;
+
+// unit_specs() of these stages.
+Units build_units(const ModelSpec& spec, const BuildOptions& options,
+                  const std::vector<StageLayers>& stages, const TensorParallel& tp);
+// The stages' layers over those units (borrowed, as `tp` is). Throws ConfigError for families that
+// have no blocks yet.
+std::vector<std::unique_ptr<Layer>> build_layers(const ModelSpec& spec, const BuildOptions& options,
+                                                 const std::vector<StageLayers>& stages,
+                                                 const Units& units, const TensorParallel& tp);
 
 }  // namespace quatrain

@@ -22,15 +22,22 @@ TensorParallelOptions tensor_options(const BuildOptions& options) {
   return tensor;
 }
 
+std::vector<StageLayers> stages_of(const ModelSpec& spec, const BuildOptions& options) {
+  return options.stages.empty() ? stage_layers(spec.layers, {0}) : options.stages;
+}
+
 }  // namespace
 
 Model::Model(const ModelSpec& spec, const BuildOptions& options)
     : spec_(spec),
+      dtype_(options.dtype),
+      device_(options.device),
+      stages_(stages_of(spec, options)),
       alone_(make_self_communicator("tp")),
       tp_(std::make_unique<TensorParallel>(options.tp != nullptr ? *options.tp : *alone_,
                                            tensor_options(options))),
-      units_(build_units(spec, options, *tp_)),
-      layers_(build_layers(spec, options, units_, *tp_)) {}
+      units_(build_units(spec, options, stages_, *tp_)),
+      layers_(build_layers(spec, options, stages_, units_, *tp_)) {}
 Model::Model(Model&&) noexcept = default;
 Model::~Model() = default;
 
@@ -40,6 +47,12 @@ std::int64_t Model::local_kv_heads() const {
 
 int Model::kv_repeat() const {
   return std::max(1, tp_->degree() / std::max(1, static_cast<int>(spec_.kv_heads)));
+}
+
+std::span<const std::unique_ptr<Layer>> Model::layers_of(std::size_t index) const {
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < index; ++i) first += static_cast<std::size_t>(stages_[i].size());
+  return layers().subspan(first, static_cast<std::size_t>(stages_[index].size()));
 }
 
 Param& Model::param(std::string_view name) const {

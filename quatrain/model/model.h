@@ -12,6 +12,7 @@
 #include "quatrain/nn/tensor_parallel.h"
 #include "quatrain/spec/model_spec.h"
 #include "quatrain/spec/plan.h"
+#include "quatrain/spec/stages.h"
 
 namespace quatrain {
 
@@ -24,10 +25,11 @@ struct BuildOptions {
   std::int64_t max_positions = 0;        // of the rotary table; 0: the spec's
   Communicator* tp = nullptr;            // ranks that share each matrix (borrowed); null: one alone
   TensorParallelOptions tensor{};        // how they do
+  std::vector<StageLayers> stages{};     // this rank's, in order; empty: all layers are one stage
 };
 
-// One contiguous slice of the model: layers [0, layers + 2) in all, 0 the embedding, the last the
-// head. Owns units and layers; a tied head borrows the embedding's table.
+// A rank's stages of the model, each a run of its layers. Owns units and layers; a tied head
+// borrows the embedding's table, or has a copy where that is on another rank.
 class Model {
  public:
   // Throws ConfigError for a model that cannot be built or a pattern that matches no parameter.
@@ -36,11 +38,17 @@ class Model {
   ~Model();
 
   const ModelSpec& spec() const { return spec_; }
+  at::ScalarType dtype() const { return dtype_; }
+  at::Device device() const { return device_; }
   const TensorParallel& tensor_parallel() const { return *tp_; }
   // Key and value heads of this rank, and how many neighbours hold the same.
   std::int64_t local_kv_heads() const;
   int kv_repeat() const;
+  std::span<const StageLayers> stages() const { return stages_; }
+  // Of all stages, one after the other; of the one that `stages()` has at `index`.
   std::span<const std::unique_ptr<Layer>> layers() const { return layers_; }
+  std::span<const std::unique_ptr<Layer>> layers_of(std::size_t index) const;
+  // In the order of unit_specs().
   std::span<const std::unique_ptr<ParamUnit>> units() const { return units_; }
   // By name; BugError when absent.
   Param& param(std::string_view name) const;
@@ -49,14 +57,17 @@ class Model {
 
  private:
   ModelSpec spec_;
+  at::ScalarType dtype_;
+  at::Device device_;
+  std::vector<StageLayers> stages_;
   std::unique_ptr<Communicator> alone_;  // where no ranks were given
   std::unique_ptr<TensorParallel> tp_;
   std::vector<std::unique_ptr<ParamUnit>> units_;
   std::vector<std::unique_ptr<Layer>> layers_;
 };
 
-// Runs the layers in order, one stash a layer; returns the last one's result. For tests, evaluation
-// and decoding. FLOPs are counted as the forward's.
+// Of a whole model: runs the layers in order, one stash a layer; returns the last one's result. For
+// tests and decoding. FLOPs are counted as the forward's.
 at::Tensor forward_all(Model& model, const at::Tensor& tokens_BT, const Pass& pass,
                        std::vector<Stash>& stashes);
 // Fused backward of what forward_all kept (+= into pass.grads): the halves of each layer in turn.

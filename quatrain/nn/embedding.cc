@@ -19,6 +19,11 @@ Embedding::Embedding(const ModelSpec& spec, const ParamRange& tokens, const Para
       positions_(positions),
       dropout_(spec.embedding_dropout, Dropout::kEmbeddingSite, tp) {}
 
+std::vector<ParamUnit*> Embedding::units() {
+  if (!positions_.present() || positions_.unit == tokens_.unit) return {tokens_.unit};
+  return {tokens_.unit, positions_.unit};
+}
+
 at::Tensor Embedding::forward(const at::Tensor& tokens_BT, const Pass& pass, Stash&) {
   const at::Tensor words_ND =
       kernels::embedding(tokens_.value(), tokens_BT.reshape({-1}), vocab_share(tokens_));

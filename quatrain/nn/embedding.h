@@ -20,7 +20,7 @@ class Embedding final : public Layer {
   at::Tensor backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash& stash,
                             Filler& filler) override;
   void backward_weight(const Pass& pass, Stash& stash) override;
-  std::vector<ParamUnit*> units() override { return {tokens_.unit}; }
+  std::vector<ParamUnit*> units() override;  // of the table, and of positions where that differs
 
  private:
   bool trainable() const { return tokens_.any_trainable() || positions_.any_trainable(); }

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "quatrain/base/error.h"
+#include "quatrain/kernels/check.h"
 #include "quatrain/kernels/pointwise.h"
 #include "quatrain/optim/flat_optimizer.h"
 
@@ -84,25 +84,34 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
 }
 
 double global_grad_norm(std::span<const UnitShard> shards, Communicator& owners) {
-  // By name, so that every rank has the same list whatever it holds a part of.
-  std::map<std::string_view, double> squares;
+  std::vector<std::string> names;
   for (const UnitShard& shard : shards) {
     for (const Param& param : shard.unit->params()) {
-      if (param.info.trainable) squares.emplace(param.info.name, 0.0);
+      if (param.info.trainable) names.push_back(param.info.name);
     }
+  }
+  std::sort(names.begin(), names.end());
+  return global_grad_norm(shards, owners, names);
+}
+
+double global_grad_norm(std::span<const UnitShard> shards, Communicator& owners,
+                        std::span<const std::string> names) {
+  // By name, so that every rank has the same list whatever it holds a part of.
+  const at::Tensor squares = at::zeros({static_cast<std::int64_t>(names.size())}, at::kDouble);
+  auto by_name = squares.accessor<double, 1>();
+  for (const UnitShard& shard : shards) {
     for (const ShardPart& part : parts(shard)) {
-      if (!part.param->info.trainable || !part.param->counted) continue;
-      squares[part.param->info.name] +=
+      const ParameterInfo& info = part.param->info;
+      if (!info.trainable || !part.param->counted) continue;
+      const auto name = std::lower_bound(names.begin(), names.end(), info.name);
+      CHECK(name != names.end() && *name == info.name, "{} is not in the list of names", info.name);
+      by_name[name - names.begin()] +=
           kernels::sum_squares(shard.grad.narrow(0, part.grad_begin, part.numel));
     }
   }
-  const at::Tensor sums = at::zeros({static_cast<std::int64_t>(squares.size())}, at::kDouble);
-  auto by_name = sums.accessor<double, 1>();
-  std::int64_t i = 0;
-  for (const auto& [name, square] : squares) by_name[i++] = square;
-  owners.all_reduce(sums, ReduceOp::kSum).wait();
+  owners.all_reduce(squares, ReduceOp::kSum).wait();
   double sum = 0.0;
-  for (i = 0; i < sums.numel(); ++i) sum += by_name[i];
+  for (std::int64_t i = 0; i < squares.numel(); ++i) sum += by_name[i];
   return std::sqrt(sum);
 }
 

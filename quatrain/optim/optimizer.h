@@ -51,6 +51,9 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
 // pieces of these units between them (one rank: they are whole), replicas among them counted once;
 // called by all of them.
 double global_grad_norm(std::span<const UnitShard> shards, Communicator& owners);
+// Where the owners hold different units: `names`, those of all trained parameters, in their order.
+double global_grad_norm(std::span<const UnitShard> shards, Communicator& owners,
+                        std::span<const std::string> names);
 // What gradients are multiplied with: min(1, max_norm / (norm + 1e-6)) as torch's
 // clip_grad_norm_; 1 when max_norm is 0.
 double clip_scale(double norm, double max_norm);

@@ -157,13 +157,4 @@ Schedule with_tied_reduce(const Schedule& schedule) {
   return result;
 }
 
-Schedule forward_only(const Schedule& schedule) {
-  return with_rows(schedule, [](std::vector<Action>& row, Action action) {
-    const std::shared_ptr<const Action> other = std::exchange(action.overlap, nullptr);
-    const Action& half =
-        other && action.kind != ActionKind::kForward ? *other : action;  // of a pair, the forward
-    if (half.kind == ActionKind::kForward || is_forward_message(half.kind)) row.push_back(half);
-  });
-}
-
 }  // namespace quatrain

@@ -22,7 +22,4 @@ Schedule with_messages(const Schedule& schedule);
 // copy, and the rows stay as they are. A second replica has its own pair.
 Schedule with_tied_reduce(const Schedule& schedule);
 
-// Forwards and their messages alone, for evaluation and generation.
-Schedule forward_only(const Schedule& schedule);
-
 }  // namespace quatrain

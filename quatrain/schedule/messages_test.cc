@@ -83,10 +83,12 @@ TEST(WithTiedReduce, BehindAllWorkOfBothOwners) {
   EXPECT_EQ(with_tied_reduce(gpipe(1, 2)), gpipe(1, 2));
 }
 
-TEST(ForwardOnly, KeepsForwardsAndTheirMessages) {
-  EXPECT_EQ(to_csv(forward_only(with_messages(one_f_one_b(2, 2)))),
+TEST(ForwardSchedule, RunsGroupsThroughEveryStage) {
+  EXPECT_EQ(to_csv(forward_schedule({0, 1, 1, 0}, 3)),
+            "0F0,0F1,3F0,3F1,0F2,3F2\n1F0,1F1,2F0,2F1,1F2,2F2\n");
+  EXPECT_EQ(to_csv(with_messages(forward_schedule({0, 1}, 2))),
             "0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F0,1F0,1RECV_F1,1F1\n");
-  EXPECT_EQ(to_csv(forward_only(schedule_from_csv("0F0,(0F1;0B0)OVERLAP_F_B,0B1\n"))), "0F0,0F1\n");
+  EXPECT_EQ(to_csv(forward_schedule({0, 1, 0}, 0)), "\n\n");
 }
 
 Schedule fully_lowered(const GridPoint& point) {
@@ -102,7 +104,9 @@ TEST(WithMessages, case_073_BlockingRendezvousPasses) {
     EXPECT_EQ(run_blocking(rows), Outcome::kRight) << to_string(point);
     EXPECT_EQ(to_string(check(rows)), "") << to_string(point);
     EXPECT_EQ(schedule_from_csv(to_csv(rows)), rows) << to_string(point);
-    EXPECT_NE(run_blocking(forward_only(rows)), Outcome::kDeadlock) << to_string(point);
+    const Schedule forwards =
+        with_messages(forward_schedule(rows.rank_of_stage.front(), rows.num_microbatches));
+    EXPECT_NE(run_blocking(forwards), Outcome::kDeadlock) << to_string(point);
   });
 }
 

@@ -49,6 +49,9 @@ Schedule dualpipe_v(int num_ranks, int num_microbatches);  // m >= 2p
 // Two replicas; micro-batches m/2 and up run in the second. p and m even, m >= 2p.
 Schedule dualpipe(int num_ranks, int num_microbatches);
 
+// Forwards alone, for evaluation, of stages placed in any way; m may be 0.
+Schedule forward_schedule(const std::vector<int>& rank_of_stage, int num_microbatches);
+
 struct ScheduleRequest {
   int num_ranks = 1;
   int num_microbatches = 1;

@@ -12,9 +12,8 @@ namespace quatrain {
 namespace {
 
 bool holds(std::span<const StageLayers> stages, std::int64_t layer) {
-  return std::any_of(stages.begin(), stages.end(), [layer](const StageLayers& s) {
-    return s.begin <= layer && layer < s.end;
-  });
+  return std::any_of(stages.begin(), stages.end(),
+                     [layer](const StageLayers& s) { return s.begin <= layer && layer < s.end; });
 }
 
 // Parameters by layer: the list says -1 for the embedding's.
@@ -77,7 +76,7 @@ std::vector<UnitSpec> unit_specs(const ModelSpec& model, const TensorSplit& spli
     for (int layer = stage.begin; layer < stage.end; ++layer) {
       std::vector<LocalParameter> parameters = layers[static_cast<std::size_t>(layer)];
       if (layer == 0 && copy == TiedCopy::kEmbedding) {
-        units.push_back({"table", {parameters.front()}});
+        units.push_back({std::string(kTiedTable), {parameters.front()}});
         parameters.erase(parameters.begin());
         if (parameters.empty()) continue;
       }
@@ -87,7 +86,7 @@ std::vector<UnitSpec> unit_specs(const ModelSpec& model, const TensorSplit& spli
   if (copy == TiedCopy::kHead) {
     LocalParameter table = layers.front().front();
     table.counted = false;
-    units.push_back({"table", {std::move(table)}});
+    units.push_back({std::string(kTiedTable), {std::move(table)}});
   }
   return units;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quatrain/spec/tensor_split.h"
@@ -26,6 +27,9 @@ std::vector<StageLayers> stage_layers(std::int64_t blocks, const std::vector<int
 // Those of pipeline rank `rank`, in order. `rank_of_stage`: a replica's of a schedule.
 std::vector<StageLayers> stages_of_rank(const std::vector<StageLayers>& all,
                                         const std::vector<int>& rank_of_stage, int rank);
+
+// Name of the unit of a tied table that two ranks have a copy of.
+inline constexpr std::string_view kTiedTable = "table";
 
 // The schedulable piece of ZeRO: parameters that are gathered, freed and reduced together.
 struct UnitSpec {

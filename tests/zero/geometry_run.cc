@@ -25,6 +25,11 @@ Plan make_plan(const Recipe& recipe, const Geometry& geometry) {
   plan.dtype = recipe.dtype;
   plan.recompute = recipe.recompute;
   plan.schedule = geometry.schedule;
+  plan.degrees[static_cast<std::size_t>(Axis::kPp)] = geometry.pipeline;
+  plan.chunks = geometry.chunks;
+  plan.stage_begin = first_layers(
+      geometry.layers.empty() ? even_layers(recipe.spec.layers, geometry.pipeline * geometry.chunks)
+                              : geometry.layers);
   const std::int64_t at_once = std::int64_t{geometry.data_ranks()} * geometry.accumulation;
   plan.microbatch_size = (recipe.global_batch + at_once - 1) / at_once;
   const std::int64_t of_a_microbatch = plan.microbatch_size * geometry.data_ranks();
@@ -71,6 +76,11 @@ RankJobOptions job_options(const Recipe& recipe, const Geometry& geometry) {
 }  // namespace
 
 std::string Geometry::name() const {
+  if (pipeline > 1) {
+    Geometry stage = *this;
+    stage.pipeline = 1;
+    return fmt::format("pp {} x {} {}, {}", pipeline, chunks, schedule, stage.name());
+  }
   if (tensor > 1) {
     Geometry data = *this;
     data.tensor = 1;

@@ -27,8 +27,11 @@ struct Geometry {
   bool sequence_parallel = false;
   bool gather_again = false;
   int overlap_chunks = 1;
+  int pipeline = 1;
+  int chunks = 1;
+  std::vector<std::int64_t> layers = {};  // blocks of each stage; empty: even
   int data_ranks() const { return replicas * shards; }
-  int ranks() const { return data_ranks() * tensor; }
+  int ranks() const { return data_ranks() * tensor * pipeline; }
   std::string name() const;
 };
 
