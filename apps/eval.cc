@@ -11,12 +11,11 @@
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/job.h"
+#include "apps/ranks.h"
 #include "quatrain/base/error.h"
 #include "quatrain/base/text.h"
-#include "quatrain/comm/self/self.h"
-#include "quatrain/engine/executor.h"
+#include "quatrain/engine/job.h"
 #include "quatrain/engine/rank_thread.h"
-#include "quatrain/hub/hub.h"
 #include "quatrain/kernels/memory.h"
 
 namespace quatrain::apps {
@@ -39,29 +38,30 @@ std::string weights_of(const RunConfig& config) {
       written.string()));
 }
 
-int eval(const Options& options) {
-  Console console(options.json);
-  const RunConfig config = load_config(options.config, options.overrides);
-  if (config.data.validation.empty()) {
-    throw ConfigError("eval: data.validation is empty; give [data] validation = [{ path = ... }]");
+class Evaluator {
+ public:
+  Evaluator(const RunConfig& config, Rank& rank)
+      : prologue_({.threads = threads_of(config, rank.ranks_here), .memory = &memory_}),
+        tokenizer_(tokenizer_of(config)),
+        model_(rank_job_options(config), rank.world) {
+    const AxisSet data = AxisSet(Axis::kDpReplicate) | Axis::kDpShard;
+    const LoaderOptions options =
+        loader_options(config, tokenizer_.get(), model_.mesh.coord(data), model_.mesh.degree(data));
+    data_ = make_eval_loader(
+        sources_of(config.data.validation, config, tokenizer_.get(), rank.world.size() > 1),
+        options);
   }
-  const std::string weights = weights_of(config);
-  MemoryOwner memory;
-  const RankThread prologue({.threads = threads_of(config), .memory = &memory});
-  const auto tokenizer = tokenizer_of(config);
-  const auto data = make_eval_loader(sources_of(config.data.validation, config, tokenizer.get()),
-                                     loader_options(config, tokenizer.get()));
-  const auto world = make_self_communicator();
-  RankGroups groups = make_rank_groups(*world, Mesh());
-  Model model(config.model, build_options(config));
-  ZeroUnits units(model, groups, 0);
-  Pipeline pipeline(*groups.pipe, {0});
-  units.allocate(false);
-  load_weights(model, weights);
-  const EvalReport report = evaluate(model, units, pipeline, *data);
-  console.line(fmt::format("loss {:.6f}  perplexity {:.3f}  {} tokens in {} sequences", report.loss,
-                           std::exp(report.loss), with_commas(report.tokens),
-                           with_commas(report.sequences)));
+  EvalReport run() { return evaluate(model_.model, model_.units, model_.pipeline, *data_); }
+
+ private:
+  MemoryOwner memory_;
+  RankThread prologue_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<DataLoader> data_;
+  RankModel model_;
+};
+
+nlohmann::ordered_json to_json(const EvalReport& report, const std::string& weights) {
   nlohmann::ordered_json document;
   document["loss"] = report.loss;
   document["loss_hex"] = hex_float(report.loss);
@@ -69,8 +69,29 @@ int eval(const Options& options) {
   document["tokens"] = report.tokens;
   document["sequences"] = report.sequences;
   document["weights"] = weights;
-  console.document(document);
-  return 0;
+  return document;
+}
+
+int eval(const Options& options) {
+  const Launch launch = launch_of_this_process();
+  Console console(options.json, launch.rank != 0);
+  RunConfig config = load_config(options.config, options.overrides, launched_ranks(launch));
+  if (config.data.validation.empty()) {
+    throw ConfigError("eval: data.validation is empty; give [data] validation = [{ path = ... }]");
+  }
+  config.weights = weights_of(config);
+  const auto prepare = [&] {
+    sources_of(config.data.validation, config, tokenizer_of(config).get());
+  };
+  return run_on_ranks(config, launch, prepare, [&](Rank& rank) {
+    const EvalReport report = Evaluator(config, rank).run();
+    if (rank.world.rank() != 0) return 0;
+    console.line(fmt::format("loss {:.6f}  perplexity {:.3f}  {} tokens in {} sequences",
+                             report.loss, std::exp(report.loss), with_commas(report.tokens),
+                             with_commas(report.sequences)));
+    console.document(to_json(report, config.weights));
+    return 0;
+  });
 }
 
 }  // namespace

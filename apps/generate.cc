@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // quatrain generate: samples text from a run's weights or a Hugging Face folder.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -11,6 +13,8 @@
 #include "apps/text.h"
 #include "quatrain/base/error.h"
 #include "quatrain/comm/thread/thread.h"
+#include "quatrain/engine/decode.h"
+#include "quatrain/engine/job.h"
 #include "quatrain/engine/rank_thread.h"
 #include "quatrain/hub/hub.h"
 #include "quatrain/kernels/memory.h"
@@ -25,34 +29,56 @@ struct Options {
   std::string tokenizer;
   TextRequest request;
   int tp = 1;
+  int pp = 1;
   int threads = 0;  // 0: the cores over the ranks
   bool json = false;
 };
 
-// On one rank of those that share each matrix: every one of them samples the same text.
-std::string generate_on(Communicator& tensor, const fs::path& folder, const Options& options) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency()) / tensor.size();
+RankJobOptions job_options(const fs::path& folder, const Options& options) {
+  RankJobOptions job;
+  job.spec = read_hub_spec(folder);
+  job.plan.degrees[static_cast<std::size_t>(Axis::kTp)] = options.tp;
+  job.plan.degrees[static_cast<std::size_t>(Axis::kPp)] = options.pp;
+  job.plan.stage_begin = first_layers(even_layers(job.spec.layers, options.pp));
+  job.schedule = gpipe(options.pp, 1);
+  job.fill = [folder](Model& model, ZeroUnits&) { load_weights(model, folder); };
+  return job;
+}
+
+// On one of the ranks that hold the model: every one of them samples the same text.
+std::string generate_on(Communicator& world, const fs::path& folder, const Options& options) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency()) / world.size();
   MemoryOwner memory;
   const RankThread prologue(
       {.threads = options.threads > 0 ? options.threads : std::max(1, cores), .memory = &memory});
   const auto tokenizer =
       open_tokenizer(options.tokenizer.empty() ? folder.string() : options.tokenizer);
-  BuildOptions build;
-  build.tp = &tensor;
-  Model model(read_hub_spec(folder), build);
-  model.allocate(false);
-  load_weights(model, folder);
-  return generate_text(model, *tokenizer, options.request);
+  RankModel holder(job_options(folder, options), world);
+  TextRequest request = options.request;
+  request.forward = [&](const Pass& pass) {
+    return decode_forward(holder.model, holder.pipeline, holder.units.stage_ranks(), pass);
+  };
+  return generate_text(holder.model, *tokenizer, request);
+}
+
+// What keeps the model from being shared by these ranks.
+void check_ranks(const ModelSpec& spec, const Options& options) {
+  Problems problems = check_split(spec, options.tp);
+  if (options.pp > spec.layers) {
+    problems.push_back({"--pp", fmt::format("{} stages for {} layers", options.pp, spec.layers),
+                        fmt::format("at most {}", spec.layers)});
+  }
+  throw_if_any(problems);
 }
 
 int generate(const Options& options) {
   Console console(options.json);
   const fs::path folder = find_weights(options.from).weights;
-  throw_if_any(check_split(read_hub_spec(folder), options.tp));
+  check_ranks(read_hub_spec(folder), options);
   std::string text;
-  run_thread_ranks(options.tp, {}, [&](std::unique_ptr<Communicator> tensor) {
-    std::string own = generate_on(*tensor, folder, options);
-    if (tensor->rank() == 0) text = std::move(own);
+  run_thread_ranks(options.tp * options.pp, {}, [&](std::unique_ptr<Communicator> world) {
+    std::string own = generate_on(*world, folder, options);
+    if (world->rank() == 0) text = std::move(own);
   });
   if (!options.json) console.line(printable(text));
   nlohmann::ordered_json document;
@@ -85,6 +111,9 @@ Registered add_generate(CLI::App& app) {
   parser->add_option("--seed", request.seed, "the same seed, the same text")->capture_default_str();
   parser->add_option("--tokenizer", options->tokenizer, "default: the one in the folder");
   parser->add_option("--tp", options->tp, "ranks that share each matrix")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  parser->add_option("--pp", options->pp, "pipeline stages")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   parser->add_option("--threads", options->threads, "of each rank; default: the cores over ranks")

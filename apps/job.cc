@@ -62,6 +62,7 @@ RunConfig load_config(const fs::path& file, const std::vector<std::string>& over
   if (result.problems.empty()) result.problems = check(result.config);
   throw_if_any(result.problems);
   balance_stages(result.config);
+  schedule_of(result.config);  // that its schedule is defined for these degrees
   return std::move(result.config);
 }
 

@@ -44,6 +44,7 @@ std::string generate_text(Model& model, const Tokenizer& tokenizer, const TextRe
   options.sampling.top_k = request.top_k;
   options.sampling.top_p = request.top_p;
   options.seed = request.seed;
+  options.forward = request.forward;
   if (tokenizer.eod_id()) options.stop_ids = {*tokenizer.eod_id()};
   const DecodingThreads threads(model.spec());
   const std::vector<std::int64_t> added = generate(model, ids, options);

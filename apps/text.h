@@ -2,6 +2,7 @@
 // Text out of a model: prompt to ids, ids from infer/, ids to text.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "quatrain/data/tokenizer.h"
@@ -16,6 +17,7 @@ struct TextRequest {
   std::int64_t top_k = 0;  // 0: all
   double top_p = 1.0;
   std::uint64_t seed = 0;
+  std::function<at::Tensor(const Pass& pass)> forward = nullptr;  // GenerateOptions'
 };
 // The prompt and its continuation.
 std::string generate_text(Model& model, const Tokenizer& tokenizer, const TextRequest& request);

@@ -21,13 +21,14 @@
 #include "quatrain/base/log.h"
 #include "quatrain/base/text.h"
 #include "quatrain/cost/walk.h"
+#include "quatrain/engine/decode.h"
 #include "quatrain/engine/job.h"
 #include "quatrain/engine/rank_thread.h"
 #include "quatrain/engine/replica_check.h"
+#include "quatrain/engine/whole_model.h"
 #include "quatrain/hub/hub.h"
 #include "quatrain/kernels/check.h"
 #include "quatrain/kernels/memory.h"
-#include "quatrain/nn/whole.h"
 
 namespace quatrain::apps {
 namespace {
@@ -71,8 +72,10 @@ struct Trainer::State {
     return loader_options(config, tokenizer.get(), here.coord(data), here.degree(data));
   }
   bool speaks() const { return world.rank() == 0; }
-  // Shares each matrix with the rank that speaks.
-  bool beside_speaker() const { return job.mesh.group(Axis::kTp).front() == 0; }
+  // Holds the model together with the rank that speaks.
+  bool beside_speaker() const {
+    return job.mesh.group(AxisSet(Axis::kPp) | Axis::kTp).front() == 0;
+  }
   StepMetrics step(std::int64_t number);
   std::optional<double> validate();
   void sample();
@@ -145,6 +148,9 @@ void Trainer::State::sample() {
   request.prompt = config.metrics.sample_prompt;
   request.tokens = config.metrics.sample_tokens;
   request.seed = config.run.seed;
+  request.forward = [this](const Pass& pass) {
+    return decode_forward(job.model, job.pipeline, job.units.stage_ranks(), pass);
+  };
   const std::string text = generate_text(job.model, *tokenizer, request);
   if (speaks()) console.line("--- sample\n" + printable(text) + "\n---");
 }
@@ -207,15 +213,11 @@ void Trainer::State::keep_trace(StepMetrics& metrics) {
 }
 
 void Trainer::State::save() {
-  const WholeValues whole(job.units);
-  if (!beside_speaker()) return;
   WholeWeights weights;
-  for (const auto& unit : job.model.units()) {
-    for (const Param& param : unit->params()) {
-      at::Tensor value = whole_over(job.units.tensor_ranks(), param, param.value);
-      if (speaks()) weights.emplace(param.info.name, std::move(value));
-    }
-  }
+  for_each_whole(job.units, WholeOf::kValues,
+                 [&](const ParameterInfo& info, const at::Tensor& whole) {
+                   if (speaks()) weights.emplace(info.name, whole.clone());
+                 });
   if (!speaks()) return;
   save_weights(job.model, weights, folder->weights());
   if (tokenizer != nullptr) tokenizer->save(folder->weights());

@@ -55,7 +55,8 @@ int main(int argc, char** argv) {
   sources.push_back({open_token_file(prefix.string() + ".idx", TokenFormat::kAuto), 1.0});
   const auto data = make_train_loader(
       std::move(sources), {.seq_len = 32, .global_batch = 4, .microbatch_size = 2, .seed = 1});
-  Executor executor({model, units, pipeline, *optimizer, *data, *world}, {.lr = 3e-3, .max_norm = 1.0});
+  Executor executor({model, units, pipeline, *optimizer, *data, *world},
+                    {.lr = 3e-3, .max_norm = 1.0});
   const Schedule schedule =
       with_optimizer_step(make_schedule("1f1b", {.num_ranks = 1, .num_microbatches = 2}));
   double first = 0.0;

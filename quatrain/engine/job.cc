@@ -16,27 +16,27 @@ BuildOptions build_options(const RankJobOptions& options, const Pipeline& pipeli
   return build;
 }
 
-// Masters are copies of the values, so these come first.
-std::span<const UnitShard> filled(ZeroUnits& units, Model& model, const RankJobOptions& options) {
-  units.allocate(true);
-  if (options.fill) {
-    options.fill(model, units);
-  } else {
-    units.initialise(options.init_seed);
-  }
-  return units.shards();
-}
-
 }  // namespace
 
-RankJob::RankJob(const RankJobOptions& options, DataLoader& data, Communicator& world)
+RankModel::RankModel(const RankJobOptions& options, Communicator& world, bool with_grads)
     : plan(options.plan),
       mesh(plan.degrees, plan.axis_order, world.rank()),
       groups(make_rank_groups(world, mesh)),
       pipeline(*groups.pipe, options.schedule.rank_of_stage.front()),
       model(options.spec, build_options(options, pipeline, *groups.tensor)),
-      units(model, groups, plan.zero_stage),
-      optimizer(make_optimizer(options.optimizer, filled(units, model, options))),
+      units(model, groups, plan.zero_stage) {
+  units.allocate(with_grads);
+  if (options.fill) {
+    options.fill(model, units);
+  } else {
+    units.initialise(options.init_seed);
+  }
+}
+
+// The optimizer's masters are copies of the values, so these come first.
+RankJob::RankJob(const RankJobOptions& options, DataLoader& data, Communicator& world)
+    : RankModel(options, world, true),
+      optimizer(make_optimizer(options.optimizer, units.shards())),
       executor({model, units, pipeline, *optimizer, data, world}, options.executor),
       schedule(options.schedule) {
   optimizer->allocate();

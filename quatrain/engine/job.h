@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's part of a training job, put together in the one order that works: groups, model,
-// units and their values, optimizer, executor. What trains, benchmarks and verifies builds it here.
+// One rank's part of a job, put together in the one order that works: groups, model, units and
+// their values, optimizer, executor. What trains, evaluates, benchmarks and verifies builds it
+// here.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,22 +25,30 @@ struct RankJobOptions {
   std::function<void(Model& model, ZeroUnits& units)> fill = nullptr;
 };
 
-class RankJob {
- public:
-  // Made by all ranks of `world` together. `data`, `world` and what `fill` uses outlive it.
-  RankJob(const RankJobOptions& options, DataLoader& data, Communicator& world);
+// What evaluates and decodes: no gradients, no optimizer.
+struct RankModel {
+  // Made by all ranks of `world` together. The schedule says where stages are; `world` and what
+  // `fill` uses outlive it.
+  RankModel(const RankJobOptions& options, Communicator& world, bool with_grads = false);
 
-  StepReport step(std::int64_t number, double lr_factor = 1.0) {
-    return executor.run(schedule, number, lr_factor);
-  }
-
-  // In the order they are made; references between them keep the job where it is.
+  // In the order they are made; references between them keep the model where it is.
   Plan plan;
   Mesh mesh;
   RankGroups groups;
   Pipeline pipeline;
   Model model;
   ZeroUnits units;
+};
+
+class RankJob : public RankModel {
+ public:
+  // As RankModel. `data` outlives it.
+  RankJob(const RankJobOptions& options, DataLoader& data, Communicator& world);
+
+  StepReport step(std::int64_t number, double lr_factor = 1.0) {
+    return executor.run(schedule, number, lr_factor);
+  }
+
   std::unique_ptr<Optimizer> optimizer;
   Executor executor;
   Schedule schedule;

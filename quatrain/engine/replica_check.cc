@@ -30,52 +30,47 @@ std::int64_t place_of(const ShardPart& part) {
   return static_cast<std::int64_t>(hash | 1);
 }
 
-// What this rank holds of every parameter, and of its optimizer state.
+// What this rank holds of every parameter, and of its optimizer state; nothing of those that are on
+// other stages.
 class Held {
  public:
   Held(ZeroUnits& units, Optimizer& optimizer) {
+    for (const ParameterInfo& info : parameters(units.model().spec())) {
+      place_.emplace(info.name, names_.size());
+      names_.push_back(info.name);
+      names_.push_back("the optimizer state of " + info.name);
+    }
+    of_tensors_.resize(names_.size());
     for (const UnitShard& shard : units.shards()) {
       ParamUnit& unit = *shard.unit;
       const bool whole = unit.flat_value().defined();
       const at::Tensor& values = whole ? unit.flat_value() : shard.value;
-      const auto held = whole ? parts(unit, 0, unit.numel()) : parts(shard);
-      for (const Param& param : unit.params()) {
-        add(param, held, values);
-        add_state(param, parts(shard), optimizer);
+      for (const ShardPart& part : whole ? parts(unit, 0, unit.numel()) : parts(shard)) {
+        const at::Tensor bits = values.narrow(0, part.value_begin, part.numel);
+        of(part, 0) = {place_of(part), static_cast<std::int64_t>(kernels::hash_bits(bits))};
+      }
+      for (const ShardPart& part : parts(shard)) {
+        if (part.param->info.trainable) of(part, 1) = state_of(part, optimizer);
       }
     }
   }
   const std::vector<std::string>& names() const { return names_; }
-  std::vector<HeldPart>& of_tensors() { return of_tensors_; }
+  const std::vector<HeldPart>& of_tensors() const { return of_tensors_; }
 
  private:
-  static const ShardPart* find(const Param& param, const std::vector<ShardPart>& held) {
-    const auto found = std::find_if(held.begin(), held.end(),
-                                    [&](const ShardPart& part) { return part.param == &param; });
-    return found == held.end() ? nullptr : &*found;
+  HeldPart& of(const ShardPart& part, std::size_t behind) {
+    return of_tensors_[place_.at(part.param->info.name) + behind];
   }
-  void add(const Param& param, const std::vector<ShardPart>& held, const at::Tensor& values) {
-    names_.push_back(param.info.name);
-    HeldPart& own = of_tensors_.emplace_back();
-    const ShardPart* part = find(param, held);
-    if (part == nullptr) return;
-    const at::Tensor bits = values.narrow(0, part->value_begin, part->numel);
-    own = {place_of(*part), static_cast<std::int64_t>(kernels::hash_bits(bits))};
-  }
-  void add_state(const Param& param, const std::vector<ShardPart>& held, Optimizer& optimizer) {
-    if (!param.info.trainable) return;
-    names_.push_back("the optimizer state of " + param.info.name);
-    HeldPart& own = of_tensors_.emplace_back();
-    const ShardPart* part = find(param, held);
-    if (part == nullptr) return;
+  static HeldPart state_of(const ShardPart& part, Optimizer& optimizer) {
     std::uint64_t hash = 0;
-    for (const auto& [name, state] : optimizer.state(param)) {
+    for (const auto& [name, state] : optimizer.state(*part.param)) {
       hash = kernels::hash_bits(state, hash);
     }
-    own = {place_of(*part), static_cast<std::int64_t>(hash)};
+    return {place_of(part), static_cast<std::int64_t>(hash)};
   }
 
   std::vector<std::string> names_;
+  std::map<std::string, std::size_t> place_;  // in names_
   std::vector<HeldPart> of_tensors_;
 };
 

@@ -45,7 +45,8 @@ struct ZeroUnits::Held {
 };
 
 ZeroUnits::ZeroUnits(Model& model, RankGroups& groups, int zero_stage)
-    : stages_(stage_units(model)),
+    : model_(model),
+      stages_(stage_units(model)),
       groups_(groups),
       replica_sums_(*groups.tensor, model.kv_repeat()),
       zero_stage_(zero_stage),

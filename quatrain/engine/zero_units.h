@@ -59,6 +59,7 @@ class ZeroUnits {
   // The ranks that hold between them each parameter of a shard, for control traffic.
   Communicator& tensor_ranks() { return *groups_.control.tensor; }
   int zero_stage() const { return zero_stage_; }
+  Model& model() const { return model_; }
 
   // Whether values are whole only between UNSHARD and RESHARD.
   bool frees_values() const { return frees_values_; }
@@ -101,6 +102,7 @@ class ZeroUnits {
   double now_us() const;
   void wait(Work& work, const Action& action, TraceLane lane, double began_us);
 
+  Model& model_;
   std::vector<StageUnits> stages_;
   RankGroups& groups_;
   ReplicaSums replica_sums_;

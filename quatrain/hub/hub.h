@@ -41,10 +41,10 @@ struct LoadReport {
   std::vector<std::string> ignored;  // buffers that are no weights, and what options let pass
   std::vector<std::string> missing;
 };
-// Fills every parameter of a model, allocated or opened by `options`, from a Hugging Face or run
-// folder, converted to the model's dtype from F32, BF16, F16 or F64. Throws DataError with the
-// counts and first names of missing, unexpected and misshaped tensors; then the model's values are
-// unspecified.
+// Fills every parameter of a model, or of its stages on this rank, allocated or opened by
+// `options`, from a Hugging Face or run folder, converted to the model's dtype from F32, BF16, F16
+// or F64. Throws DataError with the counts and first names of missing, unexpected and misshaped
+// tensors; then the model's values are unspecified.
 LoadReport load_weights(Model& model, const std::filesystem::path& folder,
                         const LoadOptions& options = {});
 
@@ -56,7 +56,7 @@ using WholeWeights = std::map<std::string, at::Tensor>;
 // shards of an earlier save. config.json comes last: a folder with one is complete. Throws
 // StorageError.
 void save_weights(const Model& model, const std::filesystem::path& folder);
-// The same of a model whose ranks hold pieces.
+// The same of a model whose ranks hold pieces: `model` says what it is, `weights` hold all of it.
 void save_weights(const Model& model, const WholeWeights& weights,
                   const std::filesystem::path& folder);
 

@@ -148,8 +148,8 @@ class Loader {
     if (options_.open) options_.open(unit);
     const auto params = unit.params();
     for (const auto& [tensor, parts] : sources_) {
-      const bool here =
-          parts.front() >= params.data() && parts.front() < params.data() + params.size();
+      const Param* first = parts.front().param;
+      const bool here = first >= params.data() && first < params.data() + params.size();
       if (here && files_.has(name_in_file(tensor))) copy(tensor, parts);
     }
     if (options_.close) options_.close(unit);
@@ -157,10 +157,10 @@ class Loader {
 
   void copy(const std::string& tensor, const HubParts& parts) {
     const std::string name = name_in_file(tensor);
-    const bool transposed = parts.front()->info.hub.transposed;
+    const bool transposed = parts.front().info.hub.transposed;
     const at::Tensor whole = transposed ? files_.tensor(name).t() : at::Tensor();
-    for (Param* param : parts) {
-      const std::int64_t begin = param->info.hub.begin + param->begin[0];
+    for (const auto& [info, param] : parts) {
+      const std::int64_t begin = info.hub.begin + param->begin[0];
       const std::int64_t rows = param->local_shape[0];
       at::Tensor piece =
           transposed ? whole.narrow(0, begin, rows) : files_.rows(name, begin, begin + rows);

@@ -21,9 +21,9 @@ namespace {
 
 at::Tensor file_tensor(const HubParts& parts, const WholeWeights& weights) {
   std::vector<at::Tensor> pieces;
-  for (const Param* param : parts) pieces.push_back(weights.at(param->info.name));
+  for (const HubPart& part : parts) pieces.push_back(weights.at(part.info.name));
   const at::Tensor whole = pieces.size() == 1 ? pieces[0] : at::cat(pieces);
-  return parts.front()->info.hub.transposed ? whole.t() : whole;
+  return parts.front().info.hub.transposed ? whole.t() : whole;
 }
 
 std::string_view dtype_key(at::ScalarType dtype) {
@@ -56,7 +56,7 @@ void save_weights(const Model& model, const WholeWeights& weights, const fs::pat
     tensors.emplace_back(name, file_tensor(parts, weights));
   }
   auto config = nlohmann::json::parse(to_hub_json(model.spec()));
-  config["torch_dtype"] = dtype_key(model.units()[0]->dtype());
+  config["torch_dtype"] = dtype_key(model.dtype());
   try {
     fs::create_directories(folder);
     fs::remove(folder / "config.json");

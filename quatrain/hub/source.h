@@ -10,9 +10,13 @@
 
 namespace quatrain {
 
-// Parameters that lie in one file tensor, in the order of their rows.
-using HubParts = std::vector<Param*>;
-// In the order of the model, the token embedding first.
+struct HubPart {
+  ParameterInfo info;
+  Param* param;  // null: on a rank of another stage
+};
+// Parameters that lie in one file tensor, in the order of their rows: all in one unit.
+using HubParts = std::vector<HubPart>;
+// Of the whole model, in its order, the token embedding first.
 using HubSources = std::vector<std::pair<std::string, HubParts>>;
 HubSources hub_sources(const Model& model);
 

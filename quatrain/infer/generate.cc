@@ -54,11 +54,12 @@ Rows rows_of(const at::Tensor& prompt_BT, std::int64_t vocab) {
 
 class Decoder {
  public:
-  Decoder(Model& model, Rows seen, std::int64_t context, std::int64_t max_tokens)
+  Decoder(Model& model, Rows seen, std::int64_t context, const GenerateOptions& options)
       : model_(model),
+        options_(options),
         seen_(std::move(seen)),
         context_(context),
-        cache_(make_cache(model, batch(), std::min(context, length() + max_tokens))) {
+        cache_(make_cache(model, batch(), std::min(context, length() + options.max_tokens))) {
     if (length() > context_) {
       begin_ = length() - kept_after_sliding();
       log_warning(
@@ -82,7 +83,10 @@ class Decoder {
     pass.positions_BT = at::arange(first - begin_, length() - begin_, tokens_BT.options())
                             .expand({batch(), -1})
                             .contiguous();
-    return forward_all(model_, tokens_BT, pass, stashes_).to(at::kCPU, at::kDouble).contiguous();
+    std::vector<Stash> stashes;
+    const at::Tensor logits_BV =
+        options_.forward ? options_.forward(pass) : forward_all(model_, tokens_BT, pass, stashes);
+    return logits_BV.to(at::kCPU, at::kDouble).contiguous();
   }
 
   void append(std::size_t row, std::int64_t id) { seen_[row].push_back(id); }
@@ -103,10 +107,10 @@ class Decoder {
   }
 
   Model& model_;
+  const GenerateOptions& options_;
   Rows seen_;
   std::int64_t context_;
   KvCache cache_;
-  std::vector<Stash> stashes_;
   std::int64_t begin_ = 0;  // first token that the cache stands for
   bool has_slid_ = false;
 };
@@ -135,7 +139,7 @@ Rows generate(Model& model, const at::Tensor& prompt_BT, const GenerateOptions& 
   const ModelSpec& spec = model.spec();
   check(options, spec.max_positions);
   const std::int64_t context = options.context > 0 ? options.context : spec.max_positions;
-  Decoder decoder(model, rows_of(prompt_BT, spec.vocab), context, options.max_tokens);
+  Decoder decoder(model, rows_of(prompt_BT, spec.vocab), context, options);
   const auto batch = static_cast<std::size_t>(decoder.batch());
   std::vector<RandomStream> streams;
   for (std::size_t b = 0; b < batch; ++b) {

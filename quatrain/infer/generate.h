@@ -21,6 +21,9 @@ struct GenerateOptions {
   std::uint64_t seed = 0;
   std::vector<std::int64_t> stop_ids{};  // end a sequence; not returned
   std::int64_t context = 0;              // positions that the model may see; 0: the spec's maximum
+  // Runs a pass in kDecode: logits of the last position [B, V]. Empty: forward_all(), where this
+  // rank has the whole model.
+  std::function<at::Tensor(const Pass& pass)> forward{};
   // Called with (sequence, id) as tokens come; may be empty.
   std::function<void(std::int64_t, std::int64_t)> on_token{};
 };

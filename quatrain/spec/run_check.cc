@@ -198,8 +198,7 @@ class Checker {
 
   // What the runtime does not have yet. Goes when it does.
   void unsupported(bool model_known) {
-    const std::pair<const char*, int> axes[] = {
-        {"pp", p_.pp}, {"cp", p_.cp}, {"ep", p_.ep}, {"etp", p_.etp}};
+    const std::pair<const char*, int> axes[] = {{"cp", p_.cp}, {"ep", p_.ep}, {"etp", p_.etp}};
     for (const auto& [axis, degree] : axes) {
       if (degree <= 1) continue;
       add(fmt::format("parallel.{}", axis),
@@ -209,7 +208,6 @@ class Checker {
     const auto refuse = [&](bool given, const char* key, const char* remedy) {
       if (given) add(key, fmt::format("{} is not supported yet", key), remedy);
     };
-    refuse(p_.chunks > 1, "parallel.chunks", "chunks = 1");
     refuse(c_.checkpoint.interval > 0, "checkpoint.interval", "interval = 0");
     refuse(c_.checkpoint.resume != "never", "checkpoint.resume", "resume = \"never\"");
     if (c_.comm.backend == "self" && data_ranks(p_) * model_ranks(p_) > 1) {

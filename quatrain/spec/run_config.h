@@ -61,7 +61,7 @@ struct RunConfig {
     bool gather_again = false;
     int overlap_chunks = 1;
     int pp = 1;
-    std::string schedule = "1f1b";
+    std::string schedule = "1f1b";  // one of runnable_schedules()
     int chunks = 1;
     std::vector<std::int64_t> layers_per_stage;
     int cp = 1;
@@ -124,6 +124,10 @@ RunConfigResult read_run_config(const std::filesystem::path& file,
 // The same from text; `name` stands for the file in messages.
 RunConfigResult parse_run_config(std::string_view toml, std::string_view name,
                                  const std::vector<std::string>& overrides, int world = 0);
+
+// What parallel.schedule may be: the generators of schedule/ that have one replica, and file:PATH.
+// Which degrees each takes is the generators' to say.
+const std::vector<std::string_view>& runnable_schedules();
 
 // All broken rules of a resolved configuration: divisibility, ranges, features.
 Problems check(const RunConfig& config);

@@ -145,12 +145,16 @@ TEST(RunConfig, case_103_DivisibilityListsTheChoices) {
   EXPECT_THAT(text, HasSubstr("pp"));
 }
 
-TEST(RunConfig, AxesBesideDataAndTensorAreRefusedForNow) {
-  for (const char* axis : {"pp", "cp"}) {
-    const std::string text =
-        to_string(parse(std::string(kTiny) + "[parallel]\n" + axis + " = 2\n").problems);
-    EXPECT_THAT(text, HasSubstr(fmt::format("parallel.{} = 2 is not supported yet", axis)));
-  }
+TEST(RunConfig, StagesMayBeEmptyWhereTheyAreNamed) {
+  const auto result = parse(std::string(kTiny) +
+                            "[parallel]\npp = 6\nschedule = \"file:my.csv\"\n"
+                            "layers_per_stage = [0, 2, 1, 0, 1, 0]\n");
+  EXPECT_EQ(to_string(result.problems), "");
+}
+
+TEST(RunConfig, ContextParallelismIsRefusedForNow) {
+  EXPECT_THAT(to_string(parse(std::string(kTiny) + "[parallel]\ncp = 2\n").problems),
+              HasSubstr("parallel.cp = 2 is not supported yet"));
   EXPECT_THAT(to_string(parse("[model]\nname = \"mixtral-8x7b\"\n").problems),
               HasSubstr("mixtral: mixture-of-experts models are not supported by the runtime yet"));
 }

@@ -41,7 +41,7 @@ struct Key {
   std::string_view help;
   Field (*field)(RunDraft&);
   std::optional<Bounds> range{};            // numbers
-  std::vector<std::string_view> choices{};  // strings
+  std::vector<std::string_view> choices{};  // strings; "file:PATH" stands for all of that kind
   std::string_view also{};  // what other trainers call it, separated by spaces: for suggestions
   bool input_only = false;  // replaced by what it stands for in a resolved file
 };

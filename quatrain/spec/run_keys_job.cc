@@ -34,8 +34,8 @@ void parallel_section(std::vector<Key>& keys) {
      "the next", field<kIn, &S::overlap_chunks>, Bounds{.least = 1, .most = 1024}},
     {"parallel", "pp", "ranks", "pipeline parallelism", field<kIn, &S::pp>, kDegree, {},
      "pipeline_parallel_degree pipeline_model_parallel_size"},
-    {"parallel", "schedule", "", "of the pipeline", field<kIn, &S::schedule>, {},
-     {"1f1b", "gpipe"}, "pipeline_parallel_schedule pp_engine"},
+    {"parallel", "schedule", "", "of the pipeline; file:PATH is a CSV of quatrain schedule check",
+     field<kIn, &S::schedule>, {}, runnable_schedules(), "pipeline_parallel_schedule pp_engine"},
     {"parallel", "chunks", "stages", "pipeline stages a rank", field<kIn, &S::chunks>, kDegree,
      {}, "virtual_stages"},
     {"parallel", "layers_per_stage", "layers", "blocks of each stage; empty: balanced",
@@ -50,6 +50,19 @@ void parallel_section(std::vector<Key>& keys) {
   });
   // clang-format on
 }
+
+}  // namespace
+
+const std::vector<std::string_view>& runnable_schedules() {
+  static const std::vector<std::string_view> names{
+      "1f1b",      "gpipe",  "eager-1f1b", "interleaved-1f1b", "looped-bfs",
+      "zb-h1",     "zb-h2",  "zb-auto",    "interleaved-zb1p", "zb-v",
+      "zb-v-auto", "v-half", "v-min",      "1f1b-v",           "dualpipe-v",
+      "file:PATH"};
+  return names;
+}
+
+namespace {
 
 void optimizer_section(std::vector<Key>& keys) {
   using S = RunConfig::OptimizerKeys;

@@ -152,10 +152,19 @@ std::string broken_range(const Key& key, double value) {
   return fmt::format("{} = {} is out of range", key.name, value);
 }
 
+// A choice that ends in capitals ("file:PATH") stands for whatever begins as it does.
+bool is_choice(const Key& key, const std::string& text) {
+  return std::any_of(key.choices.begin(), key.choices.end(), [&](std::string_view choice) {
+    const std::size_t prefix = choice.find("PATH");
+    if (prefix == std::string_view::npos) return text == choice;
+    return text.starts_with(choice.substr(0, prefix)) && text.size() > prefix;
+  });
+}
+
 void check_key(const Key& key, const Field& field, Problems& problems) {
   const std::string where = fmt::format("{}.{}", key.section, key.name);
   if (const auto* text = std::get_if<std::string*>(&field); text && !key.choices.empty()) {
-    if (std::find(key.choices.begin(), key.choices.end(), **text) != key.choices.end()) return;
+    if (is_choice(key, **text)) return;
     const std::vector<std::string> names(key.choices.begin(), key.choices.end());
     const auto near = nearest(**text, names, 1);
     problems.push_back(

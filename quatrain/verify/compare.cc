@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quatrain/verify/compare.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
 
-#include "quatrain/mesh/row_cut.h"
-#include "quatrain/nn/whole.h"
+#include "quatrain/engine/whole_model.h"
 
 namespace quatrain {
 namespace {
@@ -17,11 +14,12 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kVanishing = 1e-12;
 
-at::Tensor gather(const at::Tensor& piece, const std::vector<std::int64_t>& cuts,
-                  Communicator& owners) {
-  at::Tensor whole = at::empty({cuts.back()}, piece.options());
-  owners.all_gather(whole, piece, sizes_between(cuts)).wait();
-  return whole;
+NamedTensors copies_of(ZeroUnits& units, WholeOf what) {
+  NamedTensors named;
+  for_each_whole(units, what, [&](const ParameterInfo& info, const at::Tensor& whole) {
+    named.emplace(info.name, whole.clone());
+  });
+  return named;
 }
 
 double largest(const at::Tensor& x) {
@@ -45,37 +43,8 @@ double tensor_error(const at::Tensor& got, const at::Tensor& want, double scale)
 
 }  // namespace
 
-NamedTensors whole_weights(ZeroUnits& units) {
-  NamedTensors named;
-  for (const UnitShard& shard : units.shards()) {
-    const UnitCuts pieces = cuts(*shard.unit, units.owners().size());
-    const at::Tensor flat = gather(shard.value, pieces.values, units.owners());
-    for (const Param& param : shard.unit->params()) {
-      const std::int64_t begin = shard.unit->offset(param);
-      const std::int64_t count = c10::multiply_integers(param.local_shape);
-      const at::Tensor piece = flat.narrow(0, begin, count).view(param.local_shape);
-      named.emplace(param.info.name, whole_over(units.tensor_ranks(), param, piece));
-    }
-  }
-  return named;
-}
-
-NamedTensors whole_grads(ZeroUnits& units) {
-  NamedTensors named;
-  for (const UnitShard& shard : units.shards()) {
-    if (!shard.grad.defined()) continue;
-    const UnitCuts pieces = cuts(*shard.unit, units.owners().size());
-    const at::Tensor flat = gather(shard.grad, pieces.grads, units.owners());
-    for (const Param& param : shard.unit->params()) {
-      if (!param.info.trainable) continue;
-      const std::int64_t begin = shard.unit->grad_offset(param);
-      const std::int64_t count = c10::multiply_integers(param.local_shape);
-      const at::Tensor piece = flat.narrow(0, begin, count).view(param.local_shape);
-      named.emplace(param.info.name, whole_over(units.tensor_ranks(), param, piece));
-    }
-  }
-  return named;
-}
+NamedTensors whole_weights(ZeroUnits& units) { return copies_of(units, WholeOf::kValues); }
+NamedTensors whole_grads(ZeroUnits& units) { return copies_of(units, WholeOf::kGrads); }
 
 std::vector<TensorError> compare(const NamedTensors& got, const NamedTensors& want) {
   const double scale = largest(want);

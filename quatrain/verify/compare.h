@@ -14,7 +14,7 @@ namespace quatrain {
 
 using NamedTensors = std::map<std::string, at::Tensor>;
 
-// Copies of whole tensors, on every rank, whatever the geometry. Collectives of the data ranks.
+// Copies of whole tensors, on every rank, whatever the geometry. Called by all.
 NamedTensors whole_weights(ZeroUnits& units);
 NamedTensors whole_grads(ZeroUnits& units);  // trainable parameters, after a step
 

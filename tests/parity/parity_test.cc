@@ -105,9 +105,9 @@ TEST_P(Parity, LossAndEveryGradient) {
   std::size_t compared = 2;  // logits and loss
   for (const auto& [name, parts] : hub_sources(model_)) {
     std::vector<at::Tensor> pieces;
-    for (const Param* param : parts) pieces.push_back(param->grad);
+    for (const HubPart& part : parts) pieces.push_back(part.param->grad);
     const at::Tensor ours = at::cat(pieces);
-    expect_close(parts[0]->info.hub.transposed ? ours.t() : ours, name);
+    expect_close(parts[0].info.hub.transposed ? ours.t() : ours, name);
     ++compared;
   }
   std::size_t expected = 0;
