@@ -81,16 +81,21 @@ EvalReport evaluate(Model& model, ZeroUnits& units, Pipeline& pipeline, DataLoad
     }
     stages.begin(std::move(passes));
     TraceRecorder trace;
-    run_row(row, pipeline, stages, trace);
+    RowRunner runner(pipeline, stages, trace);
+    runner.run(row);
+    runner.finish();
     loss_sum += stages.sums().loss;
     tokens += stages.sums().tokens;
   }
   const at::Tensor loss = at::tensor({loss_sum}, at::TensorOptions(at::kDouble));
   const at::Tensor counted = at::tensor({tokens}, at::TensorOptions(at::kLong));
   const at::Tensor read = at::tensor({sequences}, at::TensorOptions(at::kLong));
-  units.readers_of_all_stages().all_reduce(loss, ReduceOp::kSum).wait();
-  units.readers_of_all_stages().all_reduce(counted, ReduceOp::kSum).wait();
-  units.readers().all_reduce(read, ReduceOp::kSum).wait();
+  for (const at::Tensor& sum : {loss, counted, read}) {
+    units.readers().all_reduce(sum, ReduceOp::kSum).wait();
+  }
+  for (const at::Tensor& of_last_stage : {loss, counted}) {
+    units.stage_ranks().all_reduce(of_last_stage, ReduceOp::kSum).wait();
+  }
   EvalReport report;
   report.tokens = counted.item<std::int64_t>();
   report.sequences = read.item<std::int64_t>();

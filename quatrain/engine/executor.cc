@@ -7,39 +7,30 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
-#include <string>
+#include <span>
 #include <utility>
 
 #include "quatrain/engine/model_stages.h"
 #include "quatrain/engine/pass_builder.h"
 #include "quatrain/engine/row_runner.h"
+#include "quatrain/engine/update.h"
 #include "quatrain/kernels/check.h"
+#include "quatrain/schedule/messages.h"
 
 namespace quatrain {
 namespace {
 
-std::unique_ptr<Communicator> control_group(Communicator& world) {
-  std::vector<int> all(static_cast<std::size_t>(world.size()));
-  std::iota(all.begin(), all.end(), 0);
-  return world.group(all, "control");
+std::vector<Action> behind_last_update(const std::vector<Action>& row) {
+  const auto update = std::find_if(row.rbegin(), row.rend(), [](const Action& action) {
+    return action.kind == ActionKind::kOptimizerStep;
+  });
+  return {update.base(), row.end()};
 }
 
-template <class Scalar>
-Scalar reduce(Communicator& ranks, Scalar value, ReduceOp op) {
-  constexpr bool whole = std::is_integral_v<Scalar>;
-  const at::Tensor x = at::full({1}, value, at::TensorOptions(whole ? at::kLong : at::kDouble));
-  ranks.all_reduce(x, op).wait();
-  return x.item<Scalar>();
-}
-
-// Of the whole model, sorted: the order in which norms are summed, whatever a rank holds.
-std::vector<std::string> sorted_names(const ModelSpec& spec) {
-  std::vector<std::string> names;
-  for (const ParameterInfo& info : parameters(spec)) names.push_back(info.name);
-  std::sort(names.begin(), names.end());
-  return names;
+std::int64_t sum_over(Communicator& ranks, std::int64_t value) {
+  const at::Tensor x = at::full({1}, value, at::TensorOptions(at::kLong));
+  ranks.all_reduce(x, ReduceOp::kSum).wait();
+  return x.item<std::int64_t>();
 }
 
 }  // namespace
@@ -49,14 +40,17 @@ struct Executor::Impl final : StageWork {
       : model(parts.model),
         units(parts.units),
         pipeline(parts.pipeline),
-        optimizer(parts.optimizer),
         data(parts.data),
-        control(control_group(parts.world)),
         options(opts),
-        names(sorted_names(model.spec())),
+        update(units, parts.optimizer,
+               {.max_norm = opts.max_norm, .post_validation = opts.post_validation}),
         stages(model, options.on_output) {}
 
-  void begin(const Schedule& schedule, std::int64_t step);
+  void check(const Schedule& schedule) const;
+  void begin(int num_microbatches, std::int64_t step);
+  void run_until_settled(RowRunner& runner, std::span<const Action> ahead,
+                         const Schedule& schedule);
+  bool settle_last();
   void finish();
 
   void run(const Action& action) override;
@@ -65,17 +59,15 @@ struct Executor::Impl final : StageWork {
   at::Tensor take(const StageEnd& end) override { return stages.take(end); }
 
   void compute(const Action& action);
-  void update();
-  void sum_losses();
+  void step_optimizer();
+  LossSums seen() const;
 
   Model& model;
   ZeroUnits& units;
   Pipeline& pipeline;
-  Optimizer& optimizer;
   DataLoader& data;
-  std::unique_ptr<Communicator> control;  // every rank of the job
   ExecutorOptions options;
-  std::vector<std::string> names;
+  Update update;
   AccumulatingSink sink;
   TraceRecorder trace;
   ModelStages stages;
@@ -84,13 +76,17 @@ struct Executor::Impl final : StageWork {
   StepReport report;
   double lr_factor = 1.0;
   std::size_t stepped = 0;  // stages whose OPTIMIZER_STEP has come
+
+  // Of the one before.
+  StepReport last;                    // complete, but while its update is pending
+  std::vector<Action> behind_update;  // of its row: gathers of what was updated
 };
 
 Executor::Executor(const Parts& parts, const ExecutorOptions& options)
     : impl_(std::make_unique<Impl>(parts, options)) {}
 Executor::~Executor() = default;
 
-void Executor::Impl::begin(const Schedule& schedule, std::int64_t step) {
+void Executor::Impl::check(const Schedule& schedule) const {
   CHECK(schedule.rank_of_stage.size() == 1 &&
             schedule.rank_of_stage[0] == pipeline.rank_of_stage() &&
             schedule.num_stages == pipeline.num_stages(),
@@ -99,15 +95,18 @@ void Executor::Impl::begin(const Schedule& schedule, std::int64_t step) {
   CHECK(schedule.num_microbatches == data.num_microbatches(),
         "the schedule has {} micro-batches, the data {}", schedule.num_microbatches,
         data.num_microbatches());
+}
+
+void Executor::Impl::begin(int num_microbatches, std::int64_t step) {
   report = StepReport{};
   report.step = step;
-  report.trained_tokens = reduce(units.readers(), data.trained_tokens(step), ReduceOp::kSum);
+  report.trained_tokens = sum_over(units.readers(), data.trained_tokens(step));
   stepped = 0;
   const double scale =
       report.trained_tokens > 0 ? 1.0 / static_cast<double>(report.trained_tokens) : 0.0;
   const StepContext context{step, scale, options.z_loss, options.seed, &sink};
   std::vector<Pass> passes;
-  for (int m = 0; m < schedule.num_microbatches; ++m) {
+  for (int m = 0; m < num_microbatches; ++m) {
     passes.push_back(training_pass(data.microbatch(step, m), context, m));
   }
   stages.begin(std::move(passes));
@@ -122,32 +121,25 @@ void Executor::Impl::compute(const Action& action) {
   trace.add(action, TraceLane::kCompute, begin_us);
 }
 
-void Executor::Impl::sum_losses() {
+LossSums Executor::Impl::seen() const {
+  LossSums all;
   stages.for_each([&](const Microbatch& microbatch) {
     CHECK(microbatch.done(), "step {}: OPTIMIZER_STEP while a micro-batch is at \"{}\"",
           report.step, microbatch.progress());
-    report.loss += microbatch.sums().loss;
-    report.max_logit = std::max(report.max_logit, microbatch.sums().max_logit);
-    report.max_attention_lse =
-        std::max(report.max_attention_lse, microbatch.sums().max_attention_lse);
+    all.loss += microbatch.sums().loss;
+    all.max_logit = std::max(all.max_logit, microbatch.sums().max_logit);
+    all.max_attention_lse = std::max(all.max_attention_lse, microbatch.sums().max_attention_lse);
   });
-  report.loss = reduce(units.readers_of_all_stages(), report.loss, ReduceOp::kSum);
-  if (report.trained_tokens > 0) report.loss /= static_cast<double>(report.trained_tokens);
-  report.max_logit = reduce(*control, report.max_logit, ReduceOp::kMax);
-  report.max_attention_lse = reduce(*control, report.max_attention_lse, ReduceOp::kMax);
+  return all;
 }
 
 // Of all stages at once, when the last one's turn has come: one norm holds for all.
-void Executor::Impl::update() {
+void Executor::Impl::step_optimizer() {
   CHECK(stepped < model.stages().size(), "step {}: one OPTIMIZER_STEP too many", report.step);
   if (++stepped < model.stages().size()) return;
   units.finish_grads();
-  sum_losses();
   if (options.on_gradients) options.on_gradients();
-  report.grad_norm = global_grad_norm(units.shards(), units.holders(), names);
-  report.skipped = report.trained_tokens == 0 || !std::isfinite(report.grad_norm);
-  if (report.skipped) return;
-  optimizer.step(options.lr * lr_factor, clip_scale(report.grad_norm, options.max_norm));
+  update.run(report, options.lr * lr_factor, seen());
 }
 
 void Executor::Impl::run(const Action& action) {
@@ -170,12 +162,33 @@ void Executor::Impl::run(const Action& action) {
       return units.reduce_tied(action, *pipeline.tied());
     case ActionKind::kOptimizerStep: {
       const double begin_us = trace.now_us();
-      update();
+      step_optimizer();
       return trace.add(action, TraceLane::kCompute, begin_us);
     }
     default:
       CHECK(false, "step {}: {} is nothing that a stage does", report.step, to_string(action));
   }
+}
+
+// True where an update did not stand: it does now, gathered where ranks gather what was updated.
+bool Executor::Impl::settle_last() {
+  if (update.settle(last)) return false;
+  units.forget_gathers();
+  update.mend();
+  for (const Action& action : behind_update) units.execute(action);
+  units.end_step();
+  return true;
+}
+
+// Runs a row's begin. Where it rests on an update that does not stand, all ranks forget it and run
+// it again.
+void Executor::Impl::run_until_settled(RowRunner& runner, std::span<const Action> ahead,
+                                       const Schedule& schedule) {
+  runner.run(ahead);
+  if (!settle_last()) return;
+  runner.start_again(received_ahead(schedule, pipeline.rank()));
+  begin(schedule.num_microbatches, report.step);
+  runner.run(ahead);
 }
 
 void Executor::Impl::finish() {
@@ -187,19 +200,39 @@ void Executor::Impl::finish() {
   std::vector<TraceEvent> events = trace.take();
   report.exposed_comm_ms = exposed_comm_ms(events);
   if (options.trace) report.trace = std::move(events);
+  last = report;
 }
 
 StepReport Executor::run(const Schedule& schedule, std::int64_t step, double lr_factor) {
   Impl& impl = *impl_;
-  impl.begin(schedule, step);
+  impl.check(schedule);
+  impl.begin(schedule.num_microbatches, step);
   impl.lr_factor = lr_factor;
   {
     const ScopedFlopCounter counter(&impl.report.flops);
-    const auto rank = static_cast<std::size_t>(impl.pipeline.rank());
-    run_row(schedule.per_rank.at(rank), impl.pipeline, impl, impl.trace);
+    const auto& row = schedule.per_rank.at(static_cast<std::size_t>(impl.pipeline.rank()));
+    RowRunner runner(impl.pipeline, impl, impl.trace);
+    std::span<const Action> rest(row);
+    if (impl.update.pending()) {
+      const std::span<const Action> ahead = ahead_of_validation(row);
+      impl.run_until_settled(runner, ahead, schedule);
+      rest = rest.subspan(ahead.size());
+    }
+    runner.run(rest);
+    runner.finish();
+    impl.behind_update = behind_last_update(row);
   }
   impl.finish();
   return std::move(impl.report);
+}
+
+void Executor::settle() {
+  if (impl_->update.pending()) impl_->settle_last();
+}
+
+const StepReport& Executor::settled() const {
+  CHECK(!impl_->update.pending(), "step {} is not settled", impl_->last.step);
+  return impl_->last;
 }
 
 }  // namespace quatrain

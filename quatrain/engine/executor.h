@@ -12,31 +12,18 @@
 #include "quatrain/data/data_loader.h"
 #include "quatrain/engine/microbatch.h"
 #include "quatrain/engine/pipeline.h"
-#include "quatrain/engine/trace.h"
+#include "quatrain/engine/step_report.h"
 #include "quatrain/engine/zero_units.h"
-#include "quatrain/kernels/flops.h"
 #include "quatrain/model/model.h"
 #include "quatrain/optim/optimizer.h"
 #include "quatrain/schedule/schedule.h"
 
 namespace quatrain {
 
-struct StepReport {
-  std::int64_t step = 0;
-  double loss = 0.0;       // mean over all trained tokens of the global batch, without z-loss
-  double grad_norm = 0.0;  // before clipping
-  double max_logit = 0.0;  // max |logit| of the step
-  double max_attention_lse = 0.0;  // LossSums', of the step
-  std::int64_t trained_tokens = 0;
-  bool skipped = false;  // no update: the gradient is not finite, or no token is trained
-  FlopCounter flops;
-  double exposed_comm_ms = 0.0;   // this rank's thread blocked on collectives of the row
-  std::vector<TraceEvent> trace;  // empty unless asked for
-};
-
 struct ExecutorOptions {
   double lr = 0.0;  // peak; the factor comes with run()
   double max_norm = 0.0;
+  bool post_validation = false;  // the next step begins before all stages have agreed on this one
   double z_loss = 0.0;
   std::uint64_t seed = 0;
   bool trace = false;
@@ -60,8 +47,15 @@ class Executor {
   Executor(const Parts& parts, const ExecutorOptions& options);
   ~Executor();
   // One optimizer step. Gradients start at zero and stay until the next call. Throws BugError for
-  // an action that the row's state does not allow, and when the row leaves work undone.
+  // an action that the row's state does not allow, and when the row leaves work undone. With
+  // post-validation the report lacks what all stages have to agree on (loss, norms, maxima,
+  // skipped), and the step before is settled first, under this one's first forwards.
   StepReport run(const Schedule& schedule, std::int64_t step, double lr_factor);
+  // With post-validation, between steps: settles the last one, so that weights are what they would
+  // be without it.
+  void settle();
+  // The report of the last step that is settled.
+  const StepReport& settled() const;
 
  private:
   struct Impl;

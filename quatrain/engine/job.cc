@@ -42,4 +42,10 @@ RankJob::RankJob(const RankJobOptions& options, DataLoader& data, Communicator& 
   optimizer->allocate();
 }
 
+StepReport RankJob::step(std::int64_t number, double lr_factor) {
+  executor.run(schedule, number, lr_factor);
+  executor.settle();
+  return executor.settled();
+}
+
 }  // namespace quatrain

@@ -45,9 +45,8 @@ class RankJob : public RankModel {
   // As RankModel. `data` outlives it.
   RankJob(const RankJobOptions& options, DataLoader& data, Communicator& world);
 
-  StepReport step(std::int64_t number, double lr_factor = 1.0) {
-    return executor.run(schedule, number, lr_factor);
-  }
+  // A step, settled.
+  StepReport step(std::int64_t number, double lr_factor = 1.0);
 
   std::unique_ptr<Optimizer> optimizer;
   Executor executor;

@@ -24,12 +24,10 @@ RankGroups make_rank_groups(Communicator& world, const Mesh& mesh) {
   groups.tensor = make_timed(group(Axis::kTp), *groups.tensor_listener);
   groups.pipe = group(Axis::kPp);
   groups.control.all = control(all);
-  groups.control.all_stages = control(all | Axis::kPp);
   groups.control.pipe = control(Axis::kPp);
   groups.control.shard = control(shard);
   groups.control.tensor = control(Axis::kTp);
-  groups.control.model = control(AxisSet(Axis::kPp) | Axis::kTp);
-  groups.control.shard_model = control(shard | Axis::kPp | Axis::kTp);
+  groups.control.shard_tensor = control(shard | Axis::kTp);
   groups.control.alone = make_self_communicator("control");
   return groups;
 }

@@ -18,14 +18,11 @@ struct RankGroups {
   std::unique_ptr<Communicator> pipe;             // ranks that hold the stages between them
   // The same ranks again, for control traffic.
   struct Control {
-    std::unique_ptr<Communicator> all;         // counts: each token is read once here
-    std::unique_ptr<Communicator> all_stages;  // losses: each is known to one of these
-    std::unique_ptr<Communicator> pipe;        // tokens and tensors of other stages
-    std::unique_ptr<Communicator> shard;       // pieces of a unit
-    std::unique_ptr<Communicator> tensor;      // pieces of a tensor
-    // Norms: every element of the model is held here, of whole units and of shards.
-    std::unique_ptr<Communicator> model;
-    std::unique_ptr<Communicator> shard_model;
+    std::unique_ptr<Communicator> all;           // counts and losses: each token is seen once here
+    std::unique_ptr<Communicator> pipe;          // numbers and tensors of other stages
+    std::unique_ptr<Communicator> shard;         // pieces of a unit
+    std::unique_ptr<Communicator> tensor;        // pieces of a tensor
+    std::unique_ptr<Communicator> shard_tensor;  // norms: every element of a stage is held here
     std::unique_ptr<Communicator> alone;
   } control;
 };

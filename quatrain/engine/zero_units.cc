@@ -272,6 +272,13 @@ void ZeroUnits::end_step() {
   trace_ = nullptr;
 }
 
+void ZeroUnits::forget_gathers() {
+  for (Held& held : held_) {
+    if (held.gathering) finish_gather(held);
+    if (held.gathered.defined()) reshard(held);
+  }
+}
+
 void ZeroUnits::open_values(ParamUnit& unit) {
   if (!frees_values_) return;
   unit.set_values(allocate_values(unit, unit.numel(), MemoryCategory::kBuffers));

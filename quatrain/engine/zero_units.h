@@ -44,14 +44,12 @@ class ZeroUnits {
   std::span<const UnitShard> shards() const { return shards_; }
   // The ranks that own one shard each of these units; this rank alone where it owns them whole.
   Communicator& owners() { return sharded_ ? *groups_.control.shard : *groups_.control.alone; }
-  // The ranks that hold between them every element of the model.
+  // The ranks that hold between them every element of these units.
   Communicator& holders() {
-    return sharded_ ? *groups_.control.shard_model : *groups_.control.model;
+    return sharded_ ? *groups_.control.shard_tensor : *groups_.control.tensor;
   }
   // The ranks that read each sample of a step between them, for control traffic.
   Communicator& readers() { return *groups_.control.all; }
-  // Those of every stage: of each sample's loss one of them knows.
-  Communicator& readers_of_all_stages() { return *groups_.control.all_stages; }
   // The ranks that hold the stages between them, for control traffic.
   Communicator& stage_ranks() { return *groups_.control.pipe; }
   // Hears of what layers send over the ranks that share each matrix.
@@ -79,6 +77,8 @@ class ZeroUnits {
   void reduce_tied(const Action& action, Communicator& owners);
   void finish_grads();  // after it shards hold the whole sum
   void end_step();      // after it no gather is in flight
+  // Lets go of all that is gathered or being gathered, as if nothing had been.
+  void forget_gathers();
 
   // Filling a unit from outside: whole values to write to, then this rank's part kept of them.
   void open_values(ParamUnit& unit);

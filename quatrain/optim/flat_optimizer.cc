@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quatrain/optim/flat_optimizer.h"
 
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@ FlatOptimizer::FlatOptimizer(std::span<const UnitShard> shards, std::vector<std:
     : moment_names_(std::move(moments)) {
   for (const UnitShard& shard : shards) {
     std::vector<Run> runs = runs_of(shard);
-    if (!runs.empty()) shards_.push_back({shard, std::move(runs), {}, {}});
+    if (!runs.empty()) shards_.push_back({shard, std::move(runs), {}, {}, {}});
   }
 }
 
@@ -76,6 +77,35 @@ void FlatOptimizer::step(double lr, double grad_scale) {
       Span spans = span(state, run);
       update(spans, lr, grad_scale);
     }
+  }
+}
+
+std::vector<at::Tensor> FlatOptimizer::all_of(const ShardState& state) {
+  std::vector<at::Tensor> all{state.shard.value, state.shard.grad};
+  if (state.master.defined()) all.push_back(state.master);
+  all.insert(all.end(), state.moments.begin(), state.moments.end());
+  return all;
+}
+
+void FlatOptimizer::keep() {
+  const ScopedMemoryCategory category(MemoryCategory::kOptimizer);
+  kept_steps_done_ = steps_done_;
+  for (ShardState& state : shards_) {
+    const std::vector<at::Tensor> all = all_of(state);
+    state.kept.resize(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!state.kept[i].defined()) state.kept[i] = at::empty_like(all[i]);
+      state.kept[i].copy_(all[i]);
+    }
+  }
+}
+
+void FlatOptimizer::restore() {
+  steps_done_ = kept_steps_done_;
+  for (ShardState& state : shards_) {
+    const std::vector<at::Tensor> all = all_of(state);
+    CHECK(state.kept.size() == all.size(), "nothing of {} is kept", state.shard.unit->name());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i].copy_(state.kept[i]);
   }
 }
 

@@ -20,6 +20,8 @@ class FlatOptimizer : public Optimizer {
 
   void allocate() final;
   void step(double lr, double grad_scale) final;
+  void keep() final;
+  void restore() final;
   std::int64_t steps_done() const final { return steps_done_; }
   void set_steps_done(std::int64_t steps) final { steps_done_ = steps; }
   std::vector<std::pair<std::string, at::Tensor>> state(const Param& param) final;
@@ -46,13 +48,16 @@ class FlatOptimizer : public Optimizer {
     std::vector<Run> runs;
     at::Tensor master;  // undefined when the compute dtype is wide
     std::vector<at::Tensor> moments;
+    std::vector<at::Tensor> kept;  // copies of all_of()
   };
   static std::vector<Run> runs_of(const UnitShard& shard);
   Span span(ShardState& state, const Run& run) const;
+  static std::vector<at::Tensor> all_of(const ShardState& state);
 
   std::vector<ShardState> shards_;
   std::vector<std::string> moment_names_;
   std::int64_t steps_done_ = 0;
+  std::int64_t kept_steps_done_ = 0;
 };
 
 }  // namespace quatrain

@@ -91,10 +91,10 @@ double global_grad_norm(std::span<const UnitShard> shards, Communicator& owners)
     }
   }
   std::sort(names.begin(), names.end());
-  return global_grad_norm(shards, owners, names);
+  return norm_of_squares(grad_squares(shards, owners, names));
 }
 
-double global_grad_norm(std::span<const UnitShard> shards, Communicator& owners,
+at::Tensor grad_squares(std::span<const UnitShard> shards, Communicator& owners,
                         std::span<const std::string> names) {
   // By name, so that every rank has the same list whatever it holds a part of.
   const at::Tensor squares = at::zeros({static_cast<std::int64_t>(names.size())}, at::kDouble);
@@ -110,8 +110,13 @@ double global_grad_norm(std::span<const UnitShard> shards, Communicator& owners,
     }
   }
   owners.all_reduce(squares, ReduceOp::kSum).wait();
+  return squares;
+}
+
+double norm_of_squares(const at::Tensor& squares) {
+  const auto of_parameters = squares.accessor<double, 1>();
   double sum = 0.0;
-  for (std::int64_t i = 0; i < squares.numel(); ++i) sum += by_name[i];
+  for (std::int64_t i = 0; i < squares.numel(); ++i) sum += of_parameters[i];
   return std::sqrt(sum);
 }
 

@@ -32,6 +32,9 @@ class Optimizer {
   virtual void allocate() = 0;
   // value, master, moments (=) from grad. `grad_scale` multiplies every gradient (clipping).
   virtual void step(double lr, double grad_scale) = 0;
+  // Copies all that step() reads and changes, gradients too; puts the last copy back.
+  virtual void keep() = 0;
+  virtual void restore() = 0;
   virtual std::int64_t steps_done() const = 0;
   virtual void set_steps_done(std::int64_t steps) = 0;
   // Named state of this rank's rows of a parameter, for checkpoints: ("exp_avg", view), ...; empty
@@ -46,14 +49,16 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           const std::vector<ParamUnit*>& units);
 
-// sqrt of the sum over parameters, in the order of their names, of each one's sum of squares
-// (float64): the same bits for every cut of the model into stages. `owners`: the ranks that hold
-// pieces of these units between them (one rank: they are whole), replicas among them counted once;
-// called by all of them.
-double global_grad_norm(std::span<const UnitShard> shards, Communicator& owners);
-// Where the owners hold different units: `names`, those of all trained parameters, in their order.
-double global_grad_norm(std::span<const UnitShard> shards, Communicator& owners,
+// Of each parameter's gradient the sum of squares (float64), in the order of `names`, sorted; zero
+// for those that these shards do not hold. `owners`: the ranks that hold pieces of these units
+// between them (one rank: they are whole), replicas among them counted once; called by all of
+// them.
+at::Tensor grad_squares(std::span<const UnitShard> shards, Communicator& owners,
                         std::span<const std::string> names);
+// sqrt of their sum in that order: the same bits for every cut of the model into stages.
+double norm_of_squares(const at::Tensor& squares);
+// Both, where all owners hold pieces of the same parameters.
+double global_grad_norm(std::span<const UnitShard> shards, Communicator& owners);
 // What gradients are multiplied with: min(1, max_norm / (norm + 1e-6)) as torch's
 // clip_grad_norm_; 1 when max_norm is 0.
 double clip_scale(double norm, double max_norm);

@@ -157,4 +157,25 @@ Schedule with_tied_reduce(const Schedule& schedule) {
   return result;
 }
 
+std::span<const Action> ahead_of_validation(const std::vector<Action>& row) {
+  const auto first = std::find_if(row.begin(), row.end(), [](const Action& action) {
+    return is_computation(action.kind) && action.kind != ActionKind::kForward;
+  });
+  return {row.begin(), first};
+}
+
+std::vector<Action> received_ahead(const Schedule& schedule, int rank) {
+  const ActionIndex index(schedule);
+  std::vector<Action> result;
+  for (const Action& action : schedule.per_rank[static_cast<std::size_t>(rank)]) {
+    if (!is_message(action.kind) || is_send(action.kind)) continue;
+    const Place sent = index.find(*index.other_end(ActionIndex::key_of(action)));
+    const auto& row = schedule.per_rank[static_cast<std::size_t>(sent.rank)];
+    if (static_cast<std::size_t>(sent.slot) < ahead_of_validation(row).size()) {
+      result.push_back(action);
+    }
+  }
+  return result;
+}
+
 }  // namespace quatrain

@@ -4,6 +4,9 @@
 // receives. So no rank waits in a circle, even where nothing is buffered, and between two ranks
 // receives come in the order of sends.
 #pragma once
+#include <span>
+#include <vector>
+
 #include "quatrain/schedule/clock.h"
 #include "quatrain/schedule/schedule.h"
 
@@ -21,5 +24,12 @@ Schedule with_messages(const Schedule& schedule);
 // computation and messages and ahead of the optimizer. Where one rank holds both stages it has one
 // copy, and the rows stay as they are. A second replica has its own pair.
 Schedule with_tied_reduce(const Schedule& schedule);
+
+// Post-validation (arXiv:2401.10241, section 4): what a rank runs before it must know whether the
+// last step's update stands: everything ahead of its row's first backward. Where it does not, these
+// actions run again.
+std::span<const Action> ahead_of_validation(const std::vector<Action>& row);
+// The RECVs of a rank, anywhere in its row, whose messages other ranks send ahead of validation.
+std::vector<Action> received_ahead(const Schedule& schedule, int rank);
 
 }  // namespace quatrain
