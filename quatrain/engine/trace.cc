@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quatrain/engine/trace.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -78,6 +79,20 @@ std::string to_chrome_rows(std::span<const TraceEvent> events, int rank) {
          {"dur", event.end_us - event.begin_us}});
   }
   return list.dump();
+}
+
+std::vector<TraceEvent> from_chrome_rows(std::string_view rows) {
+  std::vector<TraceEvent> events;
+  for (const auto& row : nlohmann::json::parse(rows)) {
+    if (row["ph"] != "X") continue;
+    const auto text = row["name"].get<std::string>();
+    const std::size_t space = std::min(text.find(' '), text.size());
+    const auto begin_us = row["ts"].get<double>();
+    events.push_back({parse_action(text.substr(0, space)), TraceLane{row["tid"].get<std::uint8_t>()},
+                      begin_us, begin_us + row["dur"].get<double>(),
+                      text.substr(std::min(space + 1, text.size()))});
+  }
+  return events;
 }
 
 std::string to_chrome_json(std::span<const std::string> rows) {

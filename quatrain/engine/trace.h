@@ -51,6 +51,8 @@ double exposed_comm_ms(std::span<const TraceEvent> events);
 // One rank's rows of a Chrome trace, read by chrome://tracing and Perfetto: a process a rank, a
 // thread a lane; complete events ("ph": "X"), microseconds. A JSON array.
 std::string to_chrome_rows(std::span<const TraceEvent> events, int rank);
+// Those events again.
+std::vector<TraceEvent> from_chrome_rows(std::string_view rows);
 // The document of all ranks' rows.
 std::string to_chrome_json(std::span<const std::string> rows);
 

@@ -24,6 +24,7 @@ std::string to_svg(const Timeline& timeline, std::string_view title);
 
 struct TraceLabels {
   double us_per_unit = 1.0;
+  double begin_us = 0.0;               // of the timeline's 0
   int first_process = 0;               // of rank 0; another for a run laid beside this
   std::string_view process = "rank ";  // before the rank's number
 };

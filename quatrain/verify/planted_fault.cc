@@ -255,6 +255,7 @@ Work MissingGather::run(const Call& call, Communicator& group, const Forward& fo
 
 Work OwnNorm::run(const Call& call, Communicator& group, const Forward& forward) {
   if (!in_norm_ || !is_sum(call) || group.size() == 1) return forward(call);
+  in_norm_ = false;
   met();
   return {};
 }

@@ -134,7 +134,7 @@ class OwnNorm final : public PlantedFault {
   Work run(const Call& call, Communicator& group, const Forward& forward) override;
 
  private:
-  bool in_norm_ = false;  // from the gradients to the end of the step
+  bool in_norm_ = false;  // from the gradients to the first sum over ranks
 };
 
 class OwnDivisor final : public PlantedFault {
