@@ -8,9 +8,10 @@ their ratio and peak memory. Prints one table and writes one JSON file.
     bench/step.py BUILD_FOLDER --ranks 2 --tp 2 [--sequence-parallel both] [...]
     bench/step.py BUILD_FOLDER --ranks 2 --tp 2 [--sequence-parallel both] --overlap-chunks 1 2 4
     bench/step.py BUILD_FOLDER --ranks 2 --tp 2 [--sequence-parallel both] --where
+    bench/step.py BUILD_FOLDER --ranks 2 --pp 2 [--schedules 1f1b zb-v gain] [--microbatches 8]
 
-The others compare ranks with PyTorch's over gloo (step_ranks.py says what with what), chunks of
-row-parallel products with whole ones, and compute with waits (step_tensor.py).
+The others compare ranks with PyTorch's over gloo (step_ranks.py and step_pipeline.py say what with
+what), chunks of row-parallel products with whole ones, and compute with waits (step_tensor.py).
 """
 import argparse
 import json
@@ -18,6 +19,7 @@ import pathlib
 import statistics
 import sys
 
+import step_pipeline
 import step_ranks
 import step_tensor
 from step_models import MODELS
@@ -66,9 +68,15 @@ def parse_arguments():
     tensor.add_argument("--sequence-parallel", default="off", choices=["off", "on", "both"])
     tensor.add_argument("--overlap-chunks", nargs="+", type=int, default=[])
     tensor.add_argument("--where", action="store_true", help="where our step's time goes")
+    step_pipeline.add_arguments(parser.add_argument_group("pipelines"))
     args = parser.parse_args()
-    if args.tp not in (1, args.ranks):
-        parser.error(f"--tp {args.tp}: 1 or {args.ranks}, the number of ranks")
+    for name, degree in (("tp", args.tp), ("pp", args.pp)):
+        if degree not in (1, args.ranks):
+            parser.error(f"--{name} {degree}: 1 or {args.ranks}, the number of ranks")
+    if args.tp > 1 and args.pp > 1:
+        parser.error("--tp and --pp: one of them")
+    if args.pp not in (1, 2):
+        parser.error(f"--pp {args.pp}: models are cut for 2 ranks")
     return args
 
 
@@ -76,6 +84,8 @@ def main():
     args = parse_arguments()
     if args.tp > 1 and (args.where or args.overlap_chunks):
         return step_tensor.main(args)
+    if args.pp > 1:
+        return step_pipeline.main(args)
     if args.ranks > 1:
         return step_ranks.main(args)
     python = HERE.parent / ".venv/bin/python"

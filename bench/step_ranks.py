@@ -40,7 +40,9 @@ QUIET = 0.1  # processors that other programs may have had
 
 
 class Side:
-    """Command lines for one model."""
+    """Command lines for one model. `key`: what else tells its rows from others of the model."""
+
+    key = {}
 
     def __init__(self, build, model, args):
         self.program = f"{build}/bench/quatrain_bench_step"
@@ -144,15 +146,15 @@ def comparisons(args):
                             "both": ["tp", "tp-sp"]}[args.sequence_parallel]
 
 
-def measure(args, rows, save):
+def measure(args, side_of, against_all, rows, save):
     """Fills `rows` round by round, saving after each, so that a part of them is of use too."""
     for model in args.models:
-        side = Side(args.build, model, args)
+        side = side_of(args.build, model, args)
         for _ in range(args.pairs):
-            for against in comparisons(args):
+            for against in against_all:
                 for backend in args.backends:
                     key = {"model": model, "against": against, "backend": backend,
-                           "ranks": args.ranks}
+                           "ranks": args.ranks, **side.key}
                     measured = sample(side.pair(backend, against))
                     if "error" in measured:
                         print(f"{model:<13}{against:<10}{backend:<10}{measured['error']}",
@@ -164,14 +166,21 @@ def measure(args, rows, save):
             save()
 
 
-def main(args):
-    out = pathlib.Path(args.build) / "bench" / "step_ranks.json"
+def measured_rows(args, side_of, against_all, out):
+    """Rows of this run and, to add to them, of `out`; afterwards they are in `out`."""
     rows = {}
     if args.add and out.exists():
         for row in json.loads(out.read_text()):
-            rows[row["model"], row["against"], row["backend"], row["ranks"]] = row
+            key = tuple(v for name, v in row.items() if name not in ("rounds", "summary"))
+            rows[key] = row
     save = lambda: out.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
-    measure(args, rows, save)
+    measure(args, side_of, against_all, rows, save)
+    return rows
+
+
+def main(args):
+    out = pathlib.Path(args.build) / "bench" / "step_ranks.json"
+    rows = measured_rows(args, Side, comparisons(args), out)
     print(HEADER)
     for row in rows.values():
         print(line(row))

@@ -94,7 +94,7 @@ def train(rank, args):
 
 
 def check_losses(c, ids, args, losses):
-    """Of tensor parallelism: one process trains to the same losses."""
+    """Where ranks share a batch: one process trains to the same losses."""
     torch.manual_seed(0)
     model = Model(c)
     _, expected = train_steps(model, torch.optim.AdamW(model.parameters(), **ADAMW), ids, args)
