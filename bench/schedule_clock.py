@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Bubble rates of the executor against the clock's: every schedule through `quatrain schedule run`,
+whose stages wait instead of computing. Writes the markdown table of docs/schedules.md; exit 1 where
+a measured rate is more than 2 points off or a run fails.
+
+    bench/schedule_clock.py BUILD_FOLDER [--ranks 4 8 16] [--schedules 1f1b zb-h1 ...]
+
+F, B, W and a message take the times of the Zero Bubble paper's models (arXiv:2401.10241, its
+profiled times): 1.5B, 6.2B and 14.6B on 4, 8 and 16 ranks. Takes a quarter of an hour or more.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+TIMES = {4: "18.522,18.086,9.337,0.601", 8: "29.718,29.444,19.927,0.527",
+         16: "11.347,11.248,8.132,0.377"}
+ROUNDS = (1, 2, 4)  # micro-batches over ranks
+POINTS = 2.0
+USAGE = 2  # exit code: not defined there, or the executor refuses it
+
+
+def quatrain(build, *words):
+    """(exit code, the JSON document or the reason why there is none)."""
+    done = subprocess.run([f"{build}/quatrain", "schedule", *map(str, words), "--json"],
+                          capture_output=True, text=True)
+    if done.returncode == 0:
+        return 0, json.loads(done.stdout)
+    return done.returncode, (done.stderr.strip().splitlines() or ["failed"])[-1]
+
+
+def listed(build):
+    code, document = quatrain(build, "list")
+    if code != 0:
+        raise SystemExit(document)
+    return [row["schedule"] for row in document["schedules"]]
+
+
+class Table:
+    """Cells as they are measured, and what was wrong."""
+
+    def __init__(self, build):
+        self.build = build
+        self.rows, self.refused, self.failures = [], {}, []
+
+    def add_row(self, schedule, ranks):
+        cells = [self.cell(schedule, ranks, rounds * ranks) for rounds in ROUNDS]
+        if any(cells):
+            self.rows.append(f"| {schedule} | {ranks} | " + " | ".join(c or "-" for c in cells)
+                             + " |")
+
+    def cell(self, schedule, ranks, microbatches):
+        """Empty where there is nothing to run."""
+        where = [schedule, "--ranks", ranks, "--microbatches", microbatches,
+                 "--times", TIMES[ranks]]
+        if quatrain(self.build, "show", *where)[0] == USAGE:
+            return ""
+        code, result = quatrain(self.build, "run", *where)
+        label = f"{schedule}, {ranks} ranks, {microbatches} micro-batches"
+        if code == USAGE:
+            self.refused.setdefault(schedule, result)
+            return ""
+        if code != 0:
+            self.failures.append(f"{label}: {result}")
+            return "failed"
+        predicted, measured = (100 * result[how]["bubble_rate"]
+                               for how in ("simulated", "measured"))
+        print(f"{label}: {predicted:.1f} %, measured {measured:.1f} %", file=sys.stderr)
+        if abs(predicted - measured) <= POINTS:
+            return f"{predicted:.1f} / {measured:.1f}"
+        self.failures.append(f"{label}: predicted {predicted:.1f} %, measured {measured:.1f} %")
+        return f"**{predicted:.1f} / {measured:.1f}**"
+
+    def text(self):
+        head = " | ".join(f"m = {rounds if rounds > 1 else ''}p" for rounds in ROUNDS)
+        return "\n".join([f"| schedule | p | {head} |", "|---" * (2 + len(ROUNDS)) + "|",
+                          *self.rows, ""])
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build")
+    parser.add_argument("--ranks", type=int, nargs="+", default=list(TIMES), choices=TIMES)
+    parser.add_argument("--schedules", nargs="+", help="default: all that are listed")
+    return parser.parse_args()
+
+
+def main():
+    args = parse_arguments()
+    table = Table(args.build)
+    for schedule in args.schedules or listed(args.build):
+        for ranks in args.ranks:
+            table.add_row(schedule, ranks)
+    out = pathlib.Path(args.build) / "bench" / "schedule_clock.md"
+    out.write_text(table.text())
+    print(table.text())
+    for schedule, reason in table.refused.items():
+        print(f"{schedule} is not run: {reason}")
+    for failure in table.failures:
+        print(failure)
+    print(f"written: {out}")
+    return 1 if table.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
