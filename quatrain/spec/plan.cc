@@ -132,6 +132,7 @@ std::string to_json(const Plan& plan) {
                   {"zero_stage", plan.zero_stage},
                   {"prefetch", plan.prefetch},
                   {"reduce_once", plan.reduce_once},
+                  {"gather_once", plan.gather_once},
                   {"sequence_parallel", plan.sequence_parallel},
                   {"gather_again", plan.gather_again},
                   {"overlap_chunks", plan.overlap_chunks},
@@ -161,6 +162,7 @@ Plan plan_from_json(std::string_view text) {
   keys.take("zero_stage", plan.zero_stage);
   keys.take("prefetch", plan.prefetch);
   keys.take("reduce_once", plan.reduce_once);
+  keys.take("gather_once", plan.gather_once);
   keys.take("sequence_parallel", plan.sequence_parallel);
   keys.take("gather_again", plan.gather_again);
   keys.take("overlap_chunks", plan.overlap_chunks);

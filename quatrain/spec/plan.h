@@ -30,6 +30,7 @@ struct Plan {
   int zero_stage = 0;        // 0..3 (Rajbhandari et al., arXiv:1910.02054)
   int prefetch = 1;          // units gathered ahead, stage 3
   bool reduce_once = false;  // stages 2, 3: gradients stay whole until the last micro-batch
+  bool gather_once = false;  // stage 3: a unit stays gathered while the row stays in its stage
   bool sequence_parallel = false;
   bool gather_again = false;  // sequence_parallel: weight halves gather what they read once more
   int overlap_chunks = 1;     // pieces of a row-parallel product, each summed under the next

@@ -47,8 +47,8 @@ TEST(Plan, CanonicalTextIsFixed) {
             R"({"axis_order":["pp","dp_replicate","dp_shard","cp","tp"],"chunks":1,)"
             R"("cp_style":"ring","degrees":{"cp":1,"dp_replicate":1,"dp_shard":4,)"
             R"("edp_replicate":1,"edp_shard":1,"ep":1,"etp":1,"pp":2,"tp":2},)"
-            R"("dtype":"bfloat16","gather_again":false,"microbatch_size":1,)"
-            R"("num_microbatches":8,"overlap_chunks":1,"prefetch":1,)"
+            R"("dtype":"bfloat16","gather_again":false,"gather_once":false,)"
+            R"("microbatch_size":1,"num_microbatches":8,"overlap_chunks":1,"prefetch":1,)"
             R"("recompute":"selective","reduce_once":false,"schedule":"1f1b","seq_len":4096,)"
             R"("sequence_parallel":false,"stage_begin":[0,17],"zero_stage":0})");
 }

@@ -259,6 +259,7 @@ Plan make_plan(const RunConfig& config) {
   plan.zero_stage = p.zero;
   plan.prefetch = p.prefetch;
   plan.reduce_once = p.reduce_once;
+  plan.gather_once = p.gather_once;
   plan.sequence_parallel = p.sequence_parallel && p.tp > 1;
   plan.gather_again = plan.sequence_parallel && p.gather_again;
   plan.overlap_chunks = p.tp > 1 ? p.overlap_chunks : 1;

@@ -56,6 +56,7 @@ struct RunConfig {
     int zero = 0;
     int prefetch = 1;
     bool reduce_once = false;
+    bool gather_once = false;
     int tp = 1;
     bool sequence_parallel = false;
     bool gather_again = false;

@@ -24,6 +24,8 @@ void parallel_section(std::vector<Key>& keys) {
      field<kIn, &S::prefetch>, Bounds{.least = 0, .most = 1 << 20}, {}, "forward_prefetch"},
     {"parallel", "reduce_once", "", "gradients stay whole until the last micro-batch; zero >= 2",
      field<kIn, &S::reduce_once>, {}, {}, "no_sync"},
+    {"parallel", "gather_once", "", "zero = 3: a unit stays gathered while the row stays in its "
+     "stage, instead of once a pass of a micro-batch", field<kIn, &S::gather_once>},
     {"parallel", "tp", "ranks", "tensor parallelism", field<kIn, &S::tp>, kDegree, {},
      "tensor_parallel_degree tensor_model_parallel_size"},
     {"parallel", "sequence_parallel", "", "norms and dropout split over tp's ranks",
