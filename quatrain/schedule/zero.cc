@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -38,14 +39,15 @@ void append_layers(std::vector<Action>& row, const Action& action, int layers,
   }
 }
 
-using StageUnit = std::pair<int, int>;
-
 // Lowers one row that by_layer() has expanded.
 class RowLowering {
  public:
   RowLowering(const std::vector<Action>& row, const ZeroPass& zero) : row_(row), zero_(zero) {
     find_uses();
     find_last_grads();
+    for (std::size_t slot = 0; slot < row.size(); ++slot) {
+      if (row[slot].kind == ActionKind::kOptimizerStep) last_step_ = slot;
+    }
   }
 
   std::vector<Action> run() {
@@ -54,7 +56,7 @@ class RowLowering {
       out_.push_back(row_[slot]);
       free_after(slot);
       reduce_after(slot);
-      if (row_[slot].kind == ActionKind::kOptimizerStep) gather_updated(row_[slot].stage);
+      if (slot == last_step_) gather_updated();
     }
     return std::move(out_);
   }
@@ -63,7 +65,7 @@ class RowLowering {
   struct Gather {
     std::size_t first;  // slot of the computation that needs it first
     std::size_t last;   // the last before it is freed
-    StageUnit unit;
+    int unit;
   };
 
   const LayerUnits& layer(const Action& action) const {
@@ -71,45 +73,46 @@ class RowLowering {
     CHECK(stage < zero_.stages.size(), "{}: the units of its stage are unknown", to_string(action));
     return zero_.stages[stage].at(static_cast<std::size_t>(*action.unit));
   }
-  std::vector<StageUnit> reads(const Action& action) const {
-    std::vector<StageUnit> units;
-    if (!computes(action.kind) || action.kind == ActionKind::kBackwardWeight) return units;
+  // Units whose values `action` reads, and those whose gradients it adds to.
+  std::span<const int> reads(const Action& action) const {
+    if (!computes(action.kind) || action.kind == ActionKind::kBackwardWeight) return {};
     const LayerUnits& uses = layer(action);
-    if (action.kind != ActionKind::kForward && !uses.input_half_reads) return units;
-    for (int unit : uses.values) units.emplace_back(action.stage, unit);
-    return units;
+    if (action.kind != ActionKind::kForward && !uses.input_half_reads) return {};
+    return uses.values;
   }
-  std::vector<StageUnit> adds_to(const Action& action) const {
-    std::vector<StageUnit> units;
-    if (!computes(action.kind)) return units;
+  std::span<const int> adds_to(const Action& action) const {
+    if (!computes(action.kind)) return {};
     const LayerUnits& uses = layer(action);
     const bool weight_half =
         action.kind == ActionKind::kBackwardWeight || action.kind == ActionKind::kBackward;
     const bool adds = uses.grads_in_forward ? action.kind == ActionKind::kForward : weight_half;
-    if (!adds) return units;
-    for (int unit : uses.grads) units.emplace_back(action.stage, unit);
-    return units;
+    return adds ? std::span<const int>(uses.grads) : std::span<const int>();
   }
 
-  // Uses that follow each other without another computation that reads between share a gather.
+  // Uses that follow each other without another computation that reads between share a gather; with
+  // gather_once, all between which the row stays in one stage.
   void find_uses() {
     if (zero_.zero_stage < 3) return;
-    std::map<StageUnit, std::size_t> live;  // gathers that the previous reader used
+    std::map<int, std::size_t> live;  // by unit, the gather that its next use may share
+    std::size_t reader = 0;           // the last slot that read
+    int stage = -1;
+    bool stayed = false;  // in its stage, since then
     for (std::size_t slot = 0; slot < row_.size(); ++slot) {
-      const std::vector<StageUnit> units = reads(row_[slot]);
+      if (!computes(row_[slot].kind)) continue;
+      stayed = stayed && row_[slot].stage == stage;
+      stage = row_[slot].stage;
+      const std::span<const int> units = reads(row_[slot]);
       if (units.empty()) continue;
-      std::map<StageUnit, std::size_t> now;
-      for (const StageUnit& unit : units) {
-        const auto kept = live.find(unit);
-        if (kept != live.end()) {
-          gathers_[kept->second].last = slot;
-          now[unit] = kept->second;
-        } else {
-          gathers_.push_back({slot, slot, unit});
-          now[unit] = gathers_.size() - 1;
-        }
+      if (!(zero_.gather_once && stayed)) {
+        std::erase_if(live, [&](const auto& use) { return gathers_[use.second].last != reader; });
       }
-      live = std::move(now);
+      for (const int unit : units) {
+        const auto [use, fresh] = live.try_emplace(unit, gathers_.size());
+        if (fresh) gathers_.push_back({slot, slot, unit});
+        gathers_[use->second].last = slot;
+      }
+      reader = slot;
+      stayed = true;
     }
     for (std::size_t i = 0; i < gathers_.size(); ++i) freed_.emplace(gathers_[i].last, i);
   }
@@ -117,9 +120,9 @@ class RowLowering {
   // By unit, the slots behind which its gradient is whole: of the step, or of each micro-batch.
   void find_last_grads() {
     const bool once = zero_.zero_stage < 2 || zero_.reduce_once;
-    std::map<std::pair<StageUnit, int>, std::size_t> last;
+    std::map<std::pair<int, int>, std::size_t> last;  // (unit, micro-batch)
     for (std::size_t slot = 0; slot < row_.size(); ++slot) {
-      for (const StageUnit& unit : adds_to(row_[slot])) {
+      for (const int unit : adds_to(row_[slot])) {
         last[{unit, once ? 0 : row_[slot].microbatch.value_or(0)}] = slot;
       }
     }
@@ -133,43 +136,45 @@ class RowLowering {
     while (needed_ < gathers_.size() && gathers_[needed_].first <= slot) ++needed_;
     const auto ahead = static_cast<std::size_t>(zero_.prefetch);
     const std::size_t wanted = std::min(needed_ + ahead, gathers_.size());
-    for (; gathered_ < wanted && !live_.contains(gathers_[gathered_].unit); ++gathered_) {
-      const auto& [stage, unit] = gathers_[gathered_].unit;
-      out_.push_back(on_unit(stage, ActionKind::kUnshard, unit));
-      live_.insert(gathers_[gathered_].unit);
+    for (; gathered_ < wanted && live_.insert(gathers_[gathered_].unit).second; ++gathered_) {
+      write(gathers_[gathered_], ActionKind::kUnshard);
     }
   }
 
   void free_after(std::size_t slot) {
     const auto [begin, end] = freed_.equal_range(slot);
     for (auto it = begin; it != end; ++it) {
-      const auto& [stage, unit] = gathers_[it->second].unit;
-      out_.push_back(on_unit(stage, ActionKind::kReshard, unit));
+      write(gathers_[it->second], ActionKind::kReshard);
       live_.erase(gathers_[it->second].unit);
     }
+  }
+
+  void write(const Gather& gather, ActionKind kind) {
+    out_.push_back(on_unit(row_[gather.first].stage, kind, gather.unit));
   }
 
   void reduce_after(std::size_t slot) {
     const auto found = reduces_.find(slot);
     if (found == reduces_.end()) return;
-    for (const auto& [stage, unit] : found->second) {
-      Action reduce = on_unit(stage, ActionKind::kReduceGrad, unit);
+    for (const int unit : found->second) {
+      Action reduce = on_unit(row_[slot].stage, ActionKind::kReduceGrad, unit);
       if (zero_.zero_stage >= 2 && !zero_.reduce_once) reduce.microbatch = row_[slot].microbatch;
       out_.push_back(reduce);
     }
   }
 
-  void gather_updated(int stage) {
+  void gather_updated() {
     if (zero_.zero_stage != 1 && zero_.zero_stage != 2) return;
-    std::vector<int> updated;
-    for (const LayerUnits& layer : zero_.stages.at(static_cast<std::size_t>(stage))) {
-      for (int unit : layer.grads) {
-        if (std::find(updated.begin(), updated.end(), unit) == updated.end()) {
-          updated.push_back(unit);
-        }
+    std::map<int, int> stage_of;  // by unit, the first that trains it
+    for (const Action& action : row_) {
+      if (action.kind != ActionKind::kOptimizerStep) continue;
+      for (const LayerUnits& layer : zero_.stages.at(static_cast<std::size_t>(action.stage))) {
+        for (const int unit : layer.grads) stage_of.try_emplace(unit, action.stage);
       }
     }
-    for (int unit : updated) out_.push_back(on_unit(stage, ActionKind::kUnshard, unit));
+    for (const auto& [unit, stage] : stage_of) {
+      out_.push_back(on_unit(stage, ActionKind::kUnshard, unit));
+    }
   }
 
   const std::vector<Action>& row_;
@@ -178,8 +183,9 @@ class RowLowering {
   std::size_t needed_ = 0;                         // of them, those that the row has needed so far
   std::size_t gathered_ = 0;                       // and those already written
   std::multimap<std::size_t, std::size_t> freed_;  // gathers by the slot of their last use
-  std::set<StageUnit> live_;
-  std::map<std::size_t, std::vector<StageUnit>> reduces_;
+  std::set<int> live_;
+  std::map<std::size_t, std::vector<int>> reduces_;
+  std::optional<std::size_t> last_step_;
   std::vector<Action> out_;
 };
 

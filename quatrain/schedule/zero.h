@@ -4,7 +4,8 @@
 // clock sees the prefetch and the executor only walks.
 //
 // In a lowered row a computation's unit is a layer of its stage ("0F1.2": layer 2), the unit of
-// UNSHARD, RESHARD and REDUCE_GRAD a ZeRO unit ("0UNSHARD.2").
+// UNSHARD, RESHARD and REDUCE_GRAD a ZeRO unit ("0UNSHARD.2"). ZeRO units are numbered through all
+// that a rank holds: stages of one rank may share one.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -14,7 +15,7 @@
 
 namespace quatrain {
 
-// What one layer asks of its stage's units, by their numbers.
+// What one layer asks of its rank's units, by their numbers.
 struct LayerUnits {
   std::vector<int> values;        // weights that its forward reads
   std::vector<int> grads;         // trainable ones among them: gradients that it adds to
@@ -31,19 +32,23 @@ struct ZeroPass {
   int zero_stage = 0;        // 0: all_reduce; 1: scattered; 2: gradients; 3: parameters as well
   int prefetch = 1;          // units gathered ahead of the layer that computes; stage 3
   bool reduce_once = false;  // stages 2, 3: gradients stay whole until the last micro-batch
+  bool gather_once = false;  // stage 3: a unit stays gathered while the row stays in one stage
   LayerBackward backward = LayerBackward::kHalves;
-  std::vector<StageUnits> stages;
+  std::vector<StageUnits> stages = {};  // [stage]
 };
 
-// Every computation becomes one action a layer; a fused backward one or two.
+// Every computation becomes one action a layer, none in a stage without layers; a fused backward
+// one or two.
 Schedule by_layer(const Schedule& schedule, std::span<const int> layers_of_stage,
                   LayerBackward backward = LayerBackward::kHalves);
 
-// by_layer(), and the actions of ZeRO between. Stage 3 gathers each unit before each use and frees
-// it after, unless the next computation uses it too; at most `prefetch` gathers are ahead.
-// Gradients are reduced behind the last action that adds to them: once a step in stages 0 and 1
-// (and with reduce_once), else once a micro-batch. Stages 1 and 2 gather updated weights after the
-// optimizer's step. Throws BugError for a stage without its units.
+// by_layer(), and the actions of ZeRO between, each named after the stage of the computation that
+// asks for it. Stage 3 gathers each unit before each use and frees it after, unless the next
+// computation uses it too, or with gather_once any that follows before the row leaves the stage; at
+// most `prefetch` gathers are ahead. Gradients are reduced directly behind the last action that
+// adds to them: once a step in stages 0 and 1 (and with reduce_once), else once a micro-batch.
+// Stages 1 and 2 gather each updated unit behind the row's last optimizer step. Throws BugError for
+// a stage without its units.
 Schedule with_zero(const Schedule& schedule, const ZeroPass& zero);
 
 }  // namespace quatrain

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <sstream>
 
 namespace quatrain {
 namespace {
@@ -164,6 +165,93 @@ TEST(Zero, StageThreeHoldsForEverySchedulePrefetchAndTie) {
         }
       }
     }
+  }
+}
+
+// A stage that is neither first nor last: `blocks` units from `first` on.
+StageUnits blocks_from(int first, int blocks) {
+  StageUnits stage;
+  for (int b = first; b < first + blocks; ++b) stage.push_back({.values = {b}, .grads = {b}});
+  return stage;
+}
+
+int count(const Schedule& schedule, ActionKind kind) {
+  const std::vector<Action>& row = schedule.per_rank[0];
+  return static_cast<int>(
+      std::count_if(row.begin(), row.end(), [kind](const Action& a) { return a.kind == kind; }));
+}
+
+// One rank's stages 0 and 2: an embedding and a head that read one table, unit 0.
+ZeroPass two_ends(int zero_stage) {
+  ZeroPass pass{.zero_stage = zero_stage, .prefetch = 0};
+  pass.stages = {
+      {{.values = {0}, .grads = {0}, .input_half_reads = false}},
+      {},
+      {{.values = {1, 0}, .grads = {1, 0}, .input_half_reads = false, .grads_in_forward = true}}};
+  return pass;
+}
+
+Schedule one_rank(int stages, const std::string& row) {
+  Schedule schedule;
+  schedule.num_stages = stages;
+  schedule.rank_of_stage.assign(1, std::vector<int>(static_cast<std::size_t>(stages), 0));
+  schedule.per_rank.emplace_back();
+  std::istringstream words(row);
+  for (std::string word; words >> word;) schedule.per_rank[0].push_back(parse_action(word));
+  return schedule;
+}
+
+// The embedding's weight half adds last; the stage without layers leaves its messages.
+TEST(Zero, StagesOfARankShareAUnit) {
+  const Schedule row =
+      one_rank(3,
+               "0F0 1RECV_F0 1F0 1SEND_F0 2F0 2B0 1RECV_B0 1B0 1SEND_B0 0B0 0OPTIMIZER_STEP "
+               "1OPTIMIZER_STEP 2OPTIMIZER_STEP");
+  EXPECT_EQ(row_text(with_zero(row, two_ends(1))),
+            "0F0.0 1RECV_F0 1SEND_F0 2F0.0 2REDUCE_GRAD.1 2I0.0 2W0.0 1RECV_B0 1SEND_B0 0I0.0 "
+            "0W0.0 0REDUCE_GRAD.0 0OPTIMIZER_STEP 1OPTIMIZER_STEP 2OPTIMIZER_STEP 0UNSHARD.0 "
+            "2UNSHARD.1");
+  EXPECT_EQ(row_text(with_zero(row, two_ends(3))),
+            "0UNSHARD.0 0F0.0 1RECV_F0 1SEND_F0 2UNSHARD.1 2F0.0 0RESHARD.0 2RESHARD.1 "
+            "2REDUCE_GRAD0.1 2I0.0 2W0.0 1RECV_B0 1SEND_B0 0I0.0 0W0.0 0REDUCE_GRAD0.0 "
+            "0OPTIMIZER_STEP 1OPTIMIZER_STEP 2OPTIMIZER_STEP");
+}
+
+TEST(Zero, GatheredOnceWhileTheRowStaysInItsStage) {
+  ZeroPass pass{.zero_stage = 3, .gather_once = true};
+  pass.stages = {decoder(2)};
+  const Schedule all = with_zero(with_optimizer_step(one_f_one_b(1, 3)), pass);
+  EXPECT_EQ(count(all, ActionKind::kUnshard), 4);
+  EXPECT_EQ(count(all, ActionKind::kReshard), 4);
+  Walk walk(pass.stages[0]);
+  walk.run(all.per_rank[0]);
+  // Two chunks of one rank: a gather for each run of a chunk's passes.
+  pass.stages = {blocks_from(0, 2), blocks_from(2, 2)};
+  const Schedule chunks = one_rank(2, "0F0 0F1 0F2 1F0 1F1 1F2 1B0 1B1 1B2 0B0 0B1 0B2");
+  EXPECT_EQ(count(with_zero(chunks, pass), ActionKind::kUnshard), 3 * 2);
+  const Schedule turns = one_rank(2, "0F0 1F0 1B0 0B0 0F1 1F1 1B1 0B1");
+  EXPECT_EQ(count(with_zero(turns, pass), ActionKind::kUnshard), 5 * 2);
+  pass.gather_once = false;
+  EXPECT_EQ(count(with_zero(chunks, pass), ActionKind::kUnshard),
+            12 * 2 - 1);  // neighbours share one
+}
+
+// What one row asks of its stage does not count uses of another, and frees what it leaves.
+TEST(Zero, GatheredOnceIsFreedBeforeTheNextStage) {
+  ZeroPass pass{.zero_stage = 3, .prefetch = 0, .gather_once = true};
+  pass.stages = {blocks_from(0, 1), blocks_from(1, 1)};
+  EXPECT_EQ(row_text(with_zero(one_rank(2, "0F0 0F1 1F0 1W0 1F1 0F2"), pass)),
+            "0UNSHARD.0 0F0.0 0F1.0 0RESHARD.0 1UNSHARD.1 1F0.0 1W0.0 1REDUCE_GRAD0.1 1F1.0 "
+            "1RESHARD.1 0UNSHARD.0 0F2.0 0RESHARD.0");
+}
+
+TEST(Zero, TiedCopiesMeetBehindReductions) {
+  const Schedule row = one_rank(1, "0F0 0B0 0F1 0B1 0REDUCE_TIED 0OPTIMIZER_STEP");
+  for (int zero = 0; zero <= 3; ++zero) {
+    const ZeroPass pass{.zero_stage = zero, .stages = {decoder(1)}};
+    EXPECT_THAT(row_text(with_zero(row, pass)),
+                testing::HasSubstr(zero < 2 ? "0REDUCE_GRAD.0 0REDUCE_TIED 0OPTIMIZER_STEP"
+                                            : "0REDUCE_GRAD1.0 0REDUCE_TIED 0OPTIMIZER_STEP"));
   }
 }
 
