@@ -14,7 +14,8 @@
 #include "apps/job.h"
 #include "quatrain/base/error.h"
 #include "quatrain/base/text.h"
-#include "quatrain/cost/zero.h"
+#include "quatrain/cost/lower.h"
+#include "quatrain/cost/peaks.h"
 #include "quatrain/mesh/mesh.h"
 #include "quatrain/spec/parameters.h"
 
@@ -61,27 +62,15 @@ void check_data(const RunConfig& config) {
   sources_of(config.data.validation, elsewhere, tokenizer.get());
 }
 
-// What one rank holds: always, for one micro-batch, and for a while.
+// What one rank holds: always, and for a while.
 struct RankBytes {
-  StateBytes state;
-  ZeroPeaks peaks;      // gathered units and logits, whole gradients
-  Bytes activations{};  // of all units, after their forward
+  StateBytes state{};
+  RowPeaks peaks{};
   Bytes grads() const { return state.grads + peaks.whole_grads; }
   Bytes total() const {
-    return state.params + grads() + state.optimizer + activations + peaks.buffers;
+    return state.params + grads() + state.optimizer + peaks.activations + peaks.buffers;
   }
 };
-
-RankBytes rank_bytes(const RunConfig& config, const std::vector<Action>& row, int rank,
-                     const ZeroShape& shape) {
-  const WorkShape work = work_shape_of(config, rank);
-  RankBytes bytes;
-  bytes.state = state_bytes_of(config, rank);
-  bytes.peaks = zero_peaks(row, shape, stage_units(config.model, shape.units),
-                           logits_bytes(config.model, work));
-  for (const UnitCost& unit : walk(config.model, work)) bytes.activations += unit.stash();
-  return bytes;
-}
 
 void keep_most(WireCosts& most, const WireCosts& sent) {
   for (const auto& [group, operations] : sent) {
@@ -97,17 +86,30 @@ struct Prediction {
   WireCosts wire;     // by group and operation, the most that a rank sends in a step
 };
 
-// Over the ranks that may differ: one of each shard and each share of the matrices.
+// Over the ranks that may differ: one of each stage, each share of the matrices and each shard.
+// What a row makes them hold and send is the same for all shards but the sums of their own pieces.
 Prediction predict(const RunConfig& config) {
   const Plan plan = make_plan(config);
-  const std::vector<Action> row = schedule_of(config).per_rank[0];
+  const Schedule schedule = schedule_of(config);
   Prediction result;
   const Mesh mesh(plan.degrees, plan.axis_order, 0);
-  for (const int rank : mesh.group(AxisSet(Axis::kDpShard) | Axis::kTp)) {
-    const ZeroShape shape = zero_shape(config.model, plan, config.training.trainable, rank);
-    const RankBytes bytes = rank_bytes(config, row, rank, shape);
-    if (bytes.total() > result.fullest.total()) result.fullest = bytes;
-    keep_most(result.wire, step_wire(row, config.model, work_shape_of(config, rank), shape));
+  for (const int place : mesh.group(AxisSet(Axis::kPp) | Axis::kTp)) {
+    ZeroShape shape = zero_shape(config.model, plan, config.training.trainable, place,
+                                 schedule.rank_of_stage.front());
+    const WorkShape work = work_shape_of(config, place);
+    const auto& row = schedule.per_rank[static_cast<std::size_t>(shape.mesh.coord(Axis::kPp))];
+    RankBytes bytes;
+    bytes.peaks = row_peaks(row, shape, config.model, work);
+    WireCosts layers = tensor_wire(row, config.model, work, shape.stages);
+    add(layers, message_wire(row, config.model, work));
+    for (const int rank : mesh.with_rank(place).group(Axis::kDpShard)) {
+      shape.mesh = mesh.with_rank(rank);
+      bytes.state = state_bytes(shape, config.optimizer.name, config.optimizer.momentum);
+      if (bytes.total() > result.fullest.total()) result.fullest = bytes;
+      WireCosts sent = zero_wire(row, shape);
+      add(sent, layers);
+      keep_most(result.wire, sent);
+    }
   }
   return result;
 }
@@ -137,7 +139,7 @@ void print(const RunConfig& config, const Prediction& predicted, Console& consol
   console.line(
       fmt::format("a rank    params {}, grads {}, optimizer {}, activations {}, buffers {}",
                   human(rank.state.params), human(rank.grads()), human(rank.state.optimizer),
-                  human(rank.activations), human(rank.peaks.buffers)));
+                  human(rank.peaks.activations), human(rank.peaks.buffers)));
   if (const std::string wire = wire_text(predicted.wire); !wire.empty()) {
     console.line("a rank    sends " + wire + " a step");
   }
@@ -146,8 +148,10 @@ void print(const RunConfig& config, const Prediction& predicted, Console& consol
 }  // namespace
 
 StateBytes state_bytes_of(const RunConfig& config, int rank) {
-  return state_bytes(config.model, make_plan(config), config.optimizer.name,
-                     config.optimizer.momentum, config.training.trainable, rank);
+  const Plan plan = make_plan(config);
+  const ZeroShape shape = zero_shape(config.model, plan, config.training.trainable, rank,
+                                     plan_schedule(plan).rank_of_stage.front());
+  return state_bytes(shape, config.optimizer.name, config.optimizer.momentum);
 }
 
 void print_layout(const RunConfig& config, Console& console) {
@@ -171,7 +175,7 @@ int dry_run(const RunConfig& config, Console& console) {
   document["bytes_per_rank"] = {{"params", rank.state.params.value},
                                 {"grads", rank.grads().value},
                                 {"optimizer", rank.state.optimizer.value},
-                                {"activations", rank.activations.value},
+                                {"activations", rank.peaks.activations.value},
                                 {"buffers", rank.peaks.buffers.value}};
   auto& sent = document["comm_bytes_per_step"] = nlohmann::ordered_json::object();
   for (const auto& [group, operations] : predicted.wire) {

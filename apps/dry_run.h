@@ -3,7 +3,7 @@
 // rank by category and FLOPs a step, and stops. All numbers are cost/'s.
 #pragma once
 #include "apps/console.h"
-#include "quatrain/cost/walk.h"
+#include "quatrain/cost/zero.h"
 #include "quatrain/spec/run_config.h"
 
 namespace quatrain::apps {

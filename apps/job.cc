@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "quatrain/base/error.h"
+#include "quatrain/cost/lower.h"
 #include "quatrain/cost/stage_cut.h"
-#include "quatrain/cost/zero.h"
 #include "quatrain/hub/hub.h"
 
 namespace quatrain::apps {

@@ -15,7 +15,7 @@
 
 #include "quatrain/base/error.h"
 #include "quatrain/base/rng.h"
-#include "quatrain/cost/zero.h"
+#include "quatrain/cost/lower.h"
 #include "quatrain/engine/job.h"
 #include "quatrain/engine/rank_thread.h"
 #include "quatrain/kernels/memory.h"

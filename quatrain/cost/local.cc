@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "quatrain/base/check.h"
 #include "quatrain/mesh/placement.h"
 
 namespace quatrain {
@@ -23,6 +24,13 @@ LocalSizes local_sizes(const ModelSpec& model, const TensorSplit& split) {
 }
 
 bool cuts_rows(const TensorSplit& split) { return split.sequence_parallel && split.degree > 1; }
+
+const StageLayers& layers_of(std::span<const StageLayers> stages, int stage) {
+  const auto found = std::find_if(stages.begin(), stages.end(),
+                                  [stage](const StageLayers& s) { return s.stage == stage; });
+  CHECK(found != stages.end(), "stage {} is another rank's", stage);
+  return *found;
+}
 
 Mesh tensor_mesh(const TensorSplit& split) {
   Mesh::Degrees degrees;

@@ -2,12 +2,14 @@
 // One rank's part of the model, as the walk and the books of ZeRO read it.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "quatrain/cost/walk.h"
 #include "quatrain/mesh/mesh.h"
 #include "quatrain/spec/model_spec.h"
+#include "quatrain/spec/stages.h"
 #include "quatrain/spec/tensor_split.h"
 
 namespace quatrain {
@@ -25,6 +27,9 @@ LocalSizes local_sizes(const ModelSpec& model, const TensorSplit& split);
 
 // Whether each rank owns a run of the residual stream's rows.
 bool cuts_rows(const TensorSplit& split);
+
+// The layers of one of a rank's stages. Throws BugError for another's.
+const StageLayers& layers_of(std::span<const StageLayers> stages, int stage);
 
 // The ranks that share a matrix, alone.
 Mesh tensor_mesh(const TensorSplit& split);

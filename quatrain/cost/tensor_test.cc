@@ -8,6 +8,7 @@
 
 #include "quatrain/base/error.h"
 #include "quatrain/cost/local.h"
+#include "quatrain/cost/lower.h"
 #include "quatrain/cost/test_models.h"
 #include "quatrain/cost/zero.h"
 #include "quatrain/spec/parameters.h"
@@ -428,7 +429,7 @@ TEST(TensorState, APartIsATth) {
     std::int64_t sum = 0;
     const Plan plan = plan_of(tp, true, 2, 3);
     for (int rank = 0; rank < 2 * tp; ++rank) {
-      const StateBytes state = state_bytes(m, plan, "adamw", 0.0, {}, rank);
+      const StateBytes state = state_bytes(zero_shape(m, plan, {}, rank), "adamw", 0.0);
       sum += state.params.value;
       EXPECT_EQ(state.grads, state.params);
       EXPECT_EQ(state.optimizer, 2 * state.params);

@@ -271,6 +271,11 @@ WorkShape work_shape(const Plan& plan, int rank) {
   return shape;
 }
 
+Bytes message_bytes(const ModelSpec& model, const WorkShape& shape) {
+  const std::int64_t rows = ResidualWire(shape, model.hidden).own_rows();
+  return {rows * model.hidden * size_of(shape.dtype)};
+}
+
 Bytes logits_bytes(const ModelSpec& model, const WorkShape& shape) {
   const std::int64_t rows = std::min(shape.batch * shape.seq, shape.head_chunk_tokens);
   return {rows * local_sizes(model, shape.split).vocab * size_of(shape.dtype)};

@@ -95,6 +95,10 @@ double mfu(Flops model_flops, Seconds time, FlopsPerSecond peak);
 // bf16 units, where a product's operands and result are float32 for its time.
 Bytes transient_bound(const ModelSpec& model, const WorkShape& shape, bool widened = false);
 
+// One message between pipeline stages, an output or the gradient of an input: the residual stream's
+// rows that this rank holds.
+Bytes message_bytes(const ModelSpec& model, const WorkShape& shape);
+
 // The head's chunk of logits: of this rank's share of the vocabulary.
 Bytes logits_bytes(const ModelSpec& model, const WorkShape& shape);
 
@@ -116,15 +120,5 @@ std::vector<OpCost> korthikanti_layer(std::int64_t seq, std::int64_t batch, std:
 // 2; keeping gathered inputs instead, s b h (4 + 30 / t + 5 a s / (h t)).
 Bytes korthikanti_layer_bytes(std::int64_t seq, std::int64_t batch, std::int64_t hidden,
                               std::int64_t heads, const PaperAssumptions& assumptions);
-
-// Bytes a rank keeps all the time.
-struct StateBytes {
-  Bytes params, grads, optimizer;
-};
-// What rank `rank` of the plan's mesh keeps: params in plan.dtype, grads and moments (adamw: two;
-// sgd: one when momentum > 0) wide, a wide master when plan.dtype is not wide. Frozen parameters
-// have a value only. ZeRO 1 cuts the optimizer's state, 2 gradients as well, 3 parameters too.
-StateBytes state_bytes(const ModelSpec& model, const Plan& plan, const std::string& optimizer,
-                       double momentum, const std::vector<std::string>& trainable, int rank = 0);
 
 }  // namespace quatrain

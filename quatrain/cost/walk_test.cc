@@ -8,6 +8,7 @@
 
 #include "quatrain/base/error.h"
 #include "quatrain/cost/test_models.h"
+#include "quatrain/cost/zero.h"
 #include "quatrain/spec/parameters.h"
 
 namespace quatrain {
@@ -186,18 +187,18 @@ TEST(StateBytes, MastersAndMoments) {
   const ModelSpec m = llama_like();
   const std::int64_t n = num_parameters(m);
   Plan plan;
-  StateBytes bytes = state_bytes(m, plan, "adamw", 0.0, {});
+  StateBytes bytes = state_bytes(zero_shape(m, plan, {}, 0), "adamw", 0.0);
   EXPECT_EQ(bytes.params.value, 4 * n);
   EXPECT_EQ(bytes.grads.value, 4 * n);
   EXPECT_EQ(bytes.optimizer.value, 8 * n);
   plan.dtype = Dtype::kBFloat16;
-  bytes = state_bytes(m, plan, "adamw", 0.0, {});  // 2 + 4 + 12 a parameter
+  bytes = state_bytes(zero_shape(m, plan, {}, 0), "adamw", 0.0);  // 2 + 4 + 12 a parameter
   EXPECT_EQ(bytes.params.value, 2 * n);
   EXPECT_EQ(bytes.grads.value, 4 * n);
   EXPECT_EQ(bytes.optimizer.value, 12 * n);
-  EXPECT_EQ(state_bytes(m, plan, "sgd", 0.0, {}).optimizer.value, 4 * n);
-  EXPECT_EQ(state_bytes(m, plan, "sgd", 0.9, {}).optimizer.value, 8 * n);
-  bytes = state_bytes(m, plan, "adamw", 0.0, {"lm_head.weight"});
+  EXPECT_EQ(state_bytes(zero_shape(m, plan, {}, 0), "sgd", 0.0).optimizer.value, 4 * n);
+  EXPECT_EQ(state_bytes(zero_shape(m, plan, {}, 0), "sgd", 0.9).optimizer.value, 8 * n);
+  bytes = state_bytes(zero_shape(m, plan, {"lm_head.weight"}, 0), "adamw", 0.0);
   EXPECT_EQ(bytes.params.value, 2 * n);
   EXPECT_EQ(bytes.grads.value, 4 * 251 * 64);
   EXPECT_EQ(bytes.optimizer.value, 12 * 251 * 64);

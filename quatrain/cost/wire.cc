@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quatrain/cost/wire.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "quatrain/cost/local.h"
 #include "quatrain/mesh/group_name.h"
 #include "quatrain/mesh/placement.h"
+#include "quatrain/schedule/action_index.h"
 
 namespace quatrain {
 namespace {
@@ -15,7 +18,8 @@ namespace {
 // Sums the layers' collectives along a row.
 class RowWire {
  public:
-  RowWire(const ModelSpec& model, WorkShape shape) : mesh_(tensor_mesh(shape.split)) {
+  RowWire(const ModelSpec& model, WorkShape shape, std::span<const StageLayers> stages)
+      : mesh_(tensor_mesh(shape.split)), stages_(stages) {
     shape.fused_backward = true;
     fused_ = walk(model, shape);
     shape.fused_backward = false;
@@ -23,26 +27,30 @@ class RowWire {
   }
 
   WireCosts run(const std::vector<Action>& row) && {
-    std::map<std::pair<ActionKind, int>, std::int64_t> times;  // a layer sends the same each time
-    for (const Action& action : row) ++times[{action.kind, action.unit.value_or(kAllLayers)}];
-    for (const auto& [what, count] : times) add_action(what.first, what.second, count);
+    std::map<std::tuple<ActionKind, int, int>, std::int64_t> times;  // each sends the same
+    for (const Action& action : row) {
+      if (is_computation(action.kind)) {
+        ++times[{action.kind, action.stage, action.unit.value_or(kAllLayers)}];
+      }
+    }
+    for (const auto& [what, count] : times) {
+      const auto& [kind, stage, layer] = what;
+      const StageLayers& layers = layers_of(stages_, stage);
+      for (int l = layers.begin; l < layers.end; ++l) {
+        if (layer == kAllLayers || l == layers.begin + layer) add_layer(kind, l, count);
+      }
+    }
     return std::move(costs_);
   }
 
  private:
   static constexpr int kAllLayers = -1;
 
-  void add_action(ActionKind kind, int layer, std::int64_t times) {
-    if (kind > ActionKind::kBackward) return;
-    if (kind != ActionKind::kBackward) return add_pass(kind, deferred_, layer, times);
-    add_pass(ActionKind::kBackwardInput, fused_, layer, times);
-    add_pass(ActionKind::kBackwardWeight, fused_, layer, times);
-  }
-  void add_pass(ActionKind pass, const std::vector<UnitCost>& units, int layer,
-                std::int64_t times) {
-    if (layer != kAllLayers)
-      return add_unit(pass, units.at(static_cast<std::size_t>(layer)), times);
-    for (const UnitCost& unit : units) add_unit(pass, unit, times);
+  void add_layer(ActionKind kind, int layer, std::int64_t times) {
+    const auto index = static_cast<std::size_t>(layer);
+    if (kind != ActionKind::kBackward) return add_unit(kind, deferred_.at(index), times);
+    add_unit(ActionKind::kBackwardInput, fused_.at(index), times);
+    add_unit(ActionKind::kBackwardWeight, fused_.at(index), times);
   }
   void add_unit(ActionKind pass, const UnitCost& unit, std::int64_t times) {
     for (const OpWire& sent : unit.wire(pass)) {
@@ -52,6 +60,7 @@ class RowWire {
   }
 
   Mesh mesh_;
+  std::span<const StageLayers> stages_;
   std::vector<UnitCost> fused_, deferred_;
   WireCosts costs_;
 };
@@ -71,9 +80,17 @@ void add(WireCosts& to, const WireCosts& more) {
 }
 
 WireCosts tensor_wire(const std::vector<Action>& row, const ModelSpec& model,
-                      const WorkShape& shape) {
+                      const WorkShape& shape, std::span<const StageLayers> stages) {
   if (shape.split.degree == 1) return {};
-  return RowWire(model, shape).run(row);
+  return RowWire(model, shape, stages).run(row);
+}
+
+WireCosts message_wire(const std::vector<Action>& row, const ModelSpec& model,
+                       const WorkShape& shape) {
+  const std::int64_t sends =
+      std::count_if(row.begin(), row.end(), [](const Action& a) { return is_send(a.kind); });
+  if (sends == 0) return {};
+  return {{"pp", {{"send", {sends, sends * message_bytes(model, shape)}}}}};
 }
 
 }  // namespace quatrain

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "quatrain/cost/walk.h"
 #include "quatrain/schedule/action.h"
 #include "quatrain/spec/model_spec.h"
+#include "quatrain/spec/stages.h"
 
 namespace quatrain {
 
@@ -24,10 +26,15 @@ using WireCosts = std::map<std::string, std::map<std::string, WireCost>>;  // by
 
 void add(WireCosts& to, const WireCosts& more);
 
-// What this rank sends over tp in the layers of one step that walks `row`, evaluation left out.
+// What this rank, which holds `stages`, sends over tp in the layers of one step that walks `row`,
+// evaluation left out.
 // A fused backward's weight halves (B) find what the input half gathered; separate ones (W) do not,
 // whatever `shape.fused_backward`.
 WireCosts tensor_wire(const std::vector<Action>& row, const ModelSpec& model,
-                      const WorkShape& shape);
+                      const WorkShape& shape, std::span<const StageLayers> stages);
+
+// What it sends to other stages: message_bytes() a SEND, all lanes together as group "pp".
+WireCosts message_wire(const std::vector<Action>& row, const ModelSpec& model,
+                       const WorkShape& shape);
 
 }  // namespace quatrain

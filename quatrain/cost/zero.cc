@@ -9,12 +9,11 @@
 #include <utility>
 
 #include "quatrain/base/check.h"
-#include "quatrain/cost/local.h"
 #include "quatrain/mesh/group_name.h"
 #include "quatrain/mesh/row_cut.h"
 #include "quatrain/mesh/shape.h"
 #include "quatrain/mesh/wire.h"
-#include "quatrain/schedule/messages.h"
+#include "quatrain/spec/tensor_split.h"
 
 namespace quatrain {
 namespace {
@@ -26,6 +25,10 @@ std::int64_t largest(const std::vector<std::int64_t>& sizes) {
 const AxisSet kShard = Axis::kDpShard;
 const AxisSet kReplicate = Axis::kDpReplicate;
 const AxisSet kData = kShard | kReplicate;
+
+// Names of units, as unit_specs() gives them.
+constexpr const char* kTable = "table";
+constexpr const char* kEmbedding = "embedding";
 
 }  // namespace
 
@@ -57,43 +60,95 @@ std::vector<std::int64_t> ZeroUnit::grad_pieces(int pieces) const {
   return sizes_between(cuts_of_kept(shapes, trainable, row_cuts(shapes, pieces)));
 }
 
-std::vector<ZeroUnit> zero_units(const ModelSpec& model, const std::vector<std::string>& trainable,
-                                 const TensorSplit& split) {
-  std::vector<ZeroUnit> units(static_cast<std::size_t>(model.layers) + 2);
-  units.front().name = "embedding";
-  units.back().name = "head";
-  for (std::int64_t l = 0; l < model.layers; ++l) {
-    units[static_cast<std::size_t>(l + 1)].name = fmt::format("layers.{}", l);
-  }
-  for (const LocalParameter& local : trained_parameters(model, split, trainable)) {
-    ZeroUnit& unit = units[static_cast<std::size_t>(local.info.layer + 1)];
+namespace {
+
+ZeroUnit zero_unit(const UnitSpec& spec) {
+  ZeroUnit unit;
+  unit.name = spec.name;
+  for (const LocalParameter& local : spec.parameters) {
     unit.shapes.push_back(local.shape());
     unit.trainable.push_back(local.info.trainable);
     unit.summands.push_back(local.partial_grad ? local.replicas : 1);
   }
-  return units;
+  return unit;
 }
 
-StageUnits stage_units(const ModelSpec& model, const std::vector<ZeroUnit>& units) {
-  StageUnits stage(units.size());
-  const auto use = [&](LayerUnits& layer, std::size_t unit) {
-    layer.values.push_back(static_cast<int>(unit));
-    if (units[unit].trainable_numel() > 0) layer.grads.push_back(static_cast<int>(unit));
-  };
-  for (std::size_t i = 0; i < units.size(); ++i) use(stage[i], i);
-  if (model.tied) use(stage.back(), 0);
-  stage.front().input_half_reads = false;
-  stage.back().input_half_reads = false;
-  stage.back().grads_in_forward = true;
-  return stage;
+// Finds units by name.
+class UnitNumbers {
+ public:
+  explicit UnitNumbers(const std::vector<ZeroUnit>& units) : units_(units) {
+    for (const ZeroUnit& unit : units)
+      numbers_.emplace(unit.name, static_cast<int>(numbers_.size()));
+  }
+  bool has(const std::string& name) const { return numbers_.contains(name); }
+  void use(LayerUnits& layer, const std::string& name) const {
+    const auto unit = numbers_.find(name);
+    CHECK(unit != numbers_.end(), "no unit {} on this rank", name);
+    layer.values.push_back(unit->second);
+    if (units_[static_cast<std::size_t>(unit->second)].trainable_numel() > 0) {
+      layer.grads.push_back(unit->second);
+    }
+  }
+
+ private:
+  const std::vector<ZeroUnit>& units_;
+  std::map<std::string, int> numbers_;
+};
+
+LayerUnits layer_units(const ModelSpec& model, const UnitNumbers& units, int layer) {
+  LayerUnits uses;
+  const bool ends = layer == 0 || layer == model.layers + 1;
+  uses.input_half_reads = !ends;
+  uses.grads_in_forward = layer == model.layers + 1;
+  if (layer == 0) {
+    for (const char* name : {kTable, kEmbedding}) {
+      if (units.has(name)) units.use(uses, name);
+    }
+  } else if (!ends) {
+    units.use(uses, fmt::format("layers.{}", layer - 1));
+  } else {
+    units.use(uses, "head");
+    if (model.tied) units.use(uses, units.has(kTable) ? kTable : kEmbedding);
+  }
+  return uses;
+}
+
+}  // namespace
+
+ZeroShape zero_shape(const ModelSpec& model, const Plan& plan,
+                     const std::vector<std::string>& trainable, int rank,
+                     const std::vector<int>& rank_of_stage) {
+  ZeroShape shape;
+  shape.zero_stage = plan.zero_stage;
+  shape.dtype = plan.dtype;
+  shape.mesh = Mesh(plan.degrees, plan.axis_order, rank);
+  CHECK(!rank_of_stage.empty() || shape.mesh.degree(Axis::kPp) == 1,
+        "which of {} pipeline ranks holds which stage is not said", shape.mesh.degree(Axis::kPp));
+  shape.stages = stages_of_rank(
+      stage_layers(model.layers, plan.stage_begin),
+      rank_of_stage.empty() ? std::vector<int>(plan.stage_begin.size(), 0) : rank_of_stage,
+      shape.mesh.coord(Axis::kPp));
+  for (const UnitSpec& spec :
+       unit_specs(model, tensor_split(plan, rank), trainable, shape.stages)) {
+    shape.units.push_back(zero_unit(spec));
+  }
+  return shape;
 }
 
 int ZeroShape::pieces() const { return zero_stage == 0 ? 1 : mesh.degree(kShard); }
 
-ZeroShape zero_shape(const ModelSpec& model, const Plan& plan,
-                     const std::vector<std::string>& trainable, int rank) {
-  return {zero_units(model, trainable, tensor_split(plan, rank)), plan.zero_stage, plan.dtype,
-          Mesh(plan.degrees, plan.axis_order, rank)};
+int ZeroShape::piece() const { return pieces() == 1 ? 0 : mesh.coord(kShard); }
+
+std::vector<StageUnits> stage_units(const ModelSpec& model, const ZeroShape& shape) {
+  const UnitNumbers units(shape.units);
+  std::vector<StageUnits> stages;
+  for (const StageLayers& stage : shape.stages) {
+    StageUnits& layers = stages.emplace_back();
+    for (int layer = stage.begin; layer < stage.end; ++layer) {
+      layers.push_back(layer_units(model, units, layer));
+    }
+  }
+  return stages;
 }
 
 double even_zero_bytes(double parameters, int ranks, int zero_stage,
@@ -117,6 +172,7 @@ class ZeroWire {
     for (const auto& [what, count] : times) {
       const auto& [kind, unit] = what;
       if (kind == ActionKind::kUnshard) gather(unit_of(unit), count);
+      if (kind == ActionKind::kReduceTied) sum_copies(count);
       if (kind != ActionKind::kReduceGrad) continue;
       sum_terms(unit_of(unit), count);
       reduce(unit_of(unit), count);
@@ -161,12 +217,22 @@ class ZeroWire {
   void sum_shards() {
     const int replicas = shape_.mesh.degree(kReplicate);
     if (replicas == 1) return;
-    const auto own = static_cast<std::size_t>(shape_.mesh.coord(kShard));
     for (const ZeroUnit& unit : shape_.units) {
       if (unit.trainable_numel() == 0) continue;
       add(group_name(shape_.mesh, kReplicate), "all_reduce", 1,
-          {all_reduce_wire(replicas, unit.grad_pieces(pieces_)[own]) * wide_size_});
+          {all_reduce_wire(replicas, own_piece(unit)) * wide_size_});
     }
+  }
+  // Between the two ranks that hold a tied table, each piece by itself.
+  void sum_copies(std::int64_t times) {
+    const auto table = std::find_if(shape_.units.begin(), shape_.units.end(),
+                                    [](const ZeroUnit& unit) { return unit.name == kTable; });
+    CHECK(table != shape_.units.end(), "REDUCE_TIED on a rank without a copy of the table");
+    add(group_name(shape_.mesh, Axis::kPp), "all_reduce", times,
+        {all_reduce_wire(2, own_piece(*table)) * wide_size_});
+  }
+  std::int64_t own_piece(const ZeroUnit& unit) const {
+    return unit.grad_pieces(pieces_)[static_cast<std::size_t>(shape_.piece())];
   }
 
   const ZeroShape& shape_;
@@ -184,119 +250,9 @@ WireCosts zero_wire(const std::vector<Action>& row, const ZeroShape& shape) {
 WireCosts step_wire(const std::vector<Action>& row, const ModelSpec& model, const WorkShape& work,
                     const ZeroShape& shape) {
   WireCosts costs = zero_wire(row, shape);
-  add(costs, tensor_wire(row, model, work));
+  add(costs, tensor_wire(row, model, work, shape.stages));
+  add(costs, message_wire(row, model, work));
   return costs;
-}
-
-namespace {
-
-// Follows a row as the executor does: a reduced gradient is freed when the next one is opened.
-class PeakWalk {
- public:
-  PeakWalk(const ZeroShape& shape, const StageUnits& layers, Bytes head)
-      : shape_(shape), layers_(layers), head_(head) {}
-
-  ZeroPeaks run(const std::vector<Action>& row) {
-    for (const Action& action : row) step(action);
-    return peaks_;
-  }
-
- private:
-  const ZeroUnit& unit(int index) const { return shape_.units.at(static_cast<std::size_t>(index)); }
-
-  void step(const Action& action) {
-    const int index = action.unit.value_or(-1);
-    switch (action.kind) {
-      case ActionKind::kUnshard:
-        gathered_ += gathered_bytes(index);
-        peaks_.buffers = std::max(peaks_.buffers, Bytes{gathered_});
-        return;
-      case ActionKind::kReshard:
-        gathered_ -= gathered_bytes(index);
-        return;
-      case ActionKind::kReduceGrad:
-        reducing_.insert(index);
-        return;
-      case ActionKind::kForward:
-      case ActionKind::kBackwardWeight:
-      case ActionKind::kBackward:
-        return open(action);
-      case ActionKind::kBackwardInput:
-      case ActionKind::kSendForward:
-      case ActionKind::kRecvForward:
-      case ActionKind::kSendBackward:
-      case ActionKind::kRecvBackward:
-      case ActionKind::kReduceTied:
-      case ActionKind::kNormPart:
-      case ActionKind::kOptimizerStep:
-        return;
-    }
-  }
-
-  // A computation of one layer, or of all.
-  void open(const Action& action) {
-    if (action.unit) return open(action, layers_.at(static_cast<std::size_t>(*action.unit)));
-    for (const LayerUnits& layer : layers_) open(action, layer);
-  }
-  void open(const Action& action, const LayerUnits& layer) {
-    const bool forward = action.kind == ActionKind::kForward;
-    if (layer.grads_in_forward != forward) return;
-    if (forward) peaks_.buffers = std::max(peaks_.buffers, Bytes{gathered_} + head_);
-    if (shape_.pieces() == 1 || shape_.zero_stage < 2) return;
-    for (const int index : layer.grads) {
-      if (open_.contains(index) && !reducing_.contains(index)) continue;
-      for (const int done : reducing_) {
-        whole_ -= bytes(done);
-        open_.erase(done);
-      }
-      reducing_.clear();
-      open_.insert(index);
-      whole_ += bytes(index);
-      peaks_.whole_grads = std::max(peaks_.whole_grads, Bytes{whole_});
-    }
-  }
-  std::int64_t gathered_bytes(int index) const {
-    const bool gathers = shape_.zero_stage == 3 && shape_.pieces() > 1;
-    return gathers ? unit(index).numel() * size_of(shape_.dtype) : 0;
-  }
-  std::int64_t bytes(int index) const {
-    return unit(index).trainable_numel() * size_of(wide(shape_.dtype));
-  }
-
-  const ZeroShape& shape_;
-  const StageUnits& layers_;
-  Bytes head_;
-  ZeroPeaks peaks_;
-  std::int64_t gathered_ = 0;
-  std::int64_t whole_ = 0;
-  std::set<int> open_, reducing_;
-};
-
-}  // namespace
-
-ZeroPeaks zero_peaks(const std::vector<Action>& row, const ZeroShape& shape,
-                     const StageUnits& layers, Bytes head) {
-  return PeakWalk(shape, layers, head).run(row);
-}
-
-Schedule lowered_schedule(const ModelSpec& model, const Plan& plan,
-                          const std::vector<std::string>& trainable) {
-  const Mesh mesh(plan.degrees, plan.axis_order, 0);
-  Schedule schedule =
-      make_schedule(plan.schedule, {.num_ranks = mesh.degree(Axis::kPp),
-                                    .num_microbatches = static_cast<int>(plan.num_microbatches),
-                                    .chunks = plan.chunks});
-  if (mesh.degree(Axis::kPp) > 1) schedule = with_messages(without_pairs(schedule));
-  schedule = with_optimizer_step(schedule);
-  if (model.tied) schedule = with_tied_reduce(schedule);
-  if (mesh.degree(kData) == 1 && mesh.degree(Axis::kTp) == 1) return schedule;
-  // Replicas alone have no shards: gradients stay whole, whatever the stage.
-  return with_zero(schedule, {.zero_stage = mesh.degree(kShard) == 1 ? 0 : plan.zero_stage,
-                              .prefetch = plan.prefetch,
-                              .reduce_once = plan.reduce_once,
-                              .backward = mesh.degree(Axis::kTp) > 1 ? LayerBackward::kFused
-                                                                     : LayerBackward::kHalves,
-                              .stages = {stage_units(model, zero_units(model, trainable))}});
 }
 
 }  // namespace quatrain

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What data parallelism costs: bytes that a rank keeps under ZeRO (Rajbhandari et al.,
-// arXiv:1910.02054), and what a lowered row of actions sends and holds for a while. The row is the
-// one that the executor walks: there is no second list of collectives. Units are made of what a
-// rank of tp holds, so all of it differs along tp where cuts are uneven.
+// What one rank of a geometry keeps and sends for its weights: bytes under ZeRO (Rajbhandari et
+// al., arXiv:1910.02054) and the collectives of a lowered row. The row is the one that the executor
+// walks: there is no second list of collectives. Units are made of what the rank's stages and its
+// share of the matrices hold, so ranks differ along pp, along tp where cuts are uneven, and along
+// dp_shard by their pieces.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,14 +15,13 @@
 #include "quatrain/schedule/zero.h"
 #include "quatrain/spec/model_spec.h"
 #include "quatrain/spec/plan.h"
-#include "quatrain/spec/tensor_split.h"
+#include "quatrain/spec/stages.h"
 
 namespace quatrain {
 
-// The schedulable piece of ZeRO: the parameters of the embedding, one block or the head, end to
-// end.
+// A UnitSpec's parameters, end to end.
 struct ZeroUnit {
-  std::string name;  // "embedding", "layers.3", "head"
+  std::string name;
   std::vector<std::vector<std::int64_t>> shapes;
   std::vector<bool> trainable;
   std::vector<int> summands;  // ranks of tp whose gradients add up; 1: this one's is whole
@@ -32,23 +32,36 @@ struct ZeroUnit {
   std::vector<std::int64_t> value_pieces(int pieces) const;
   std::vector<std::int64_t> grad_pieces(int pieces) const;
 };
-// Throws ConfigError for trainable patterns that match nothing and splits that do not fit.
-std::vector<ZeroUnit> zero_units(const ModelSpec& model, const std::vector<std::string>& trainable,
-                                 const TensorSplit& split = {});
-// What each layer asks of them; a tied head reads and trains the embedding's unit as well.
-StageUnits stage_units(const ModelSpec& model, const std::vector<ZeroUnit>& units);
 
-// A rank's place: `mesh.rank()` along dp_shard, dp_replicate and tp, for which the units are.
+// A rank and what it holds. It stays right for another rank of `mesh` at the same place along pp
+// and tp.
 struct ZeroShape {
-  std::vector<ZeroUnit> units;
+  std::vector<StageLayers> stages;
+  std::vector<ZeroUnit> units;  // in the order of unit_specs()
   int zero_stage = 0;
   Dtype dtype = Dtype::kFloat32;
   Mesh mesh;
   // Ranks that a unit is cut among: dp_shard, or 1 in stage 0.
   int pieces() const;
+  int piece() const;  // this rank's
 };
+// `rank_of_stage`: of the plan's schedule; empty: one pipeline rank holds all. Throws ConfigError
+// for trainable patterns that match nothing and splits that do not fit.
 ZeroShape zero_shape(const ModelSpec& model, const Plan& plan,
-                     const std::vector<std::string>& trainable, int rank);
+                     const std::vector<std::string>& trainable, int rank,
+                     const std::vector<int>& rank_of_stage = {});
+
+// What the layers of each of its stages ask of its units, in the order of `shape.stages`. A tied
+// head reads and trains the embedding's unit as well, or its own copy of the table.
+std::vector<StageUnits> stage_units(const ModelSpec& model, const ZeroShape& shape);
+
+// Bytes a rank keeps all the time: params in the plan's dtype, grads and moments (adamw: two; sgd:
+// one when momentum > 0) wide, a wide master when that dtype is not wide. Frozen parameters have a
+// value only. ZeRO 1 cuts the optimizer's state, 2 gradients as well, 3 parameters too.
+struct StateBytes {
+  Bytes params, grads, optimizer;
+};
+StateBytes state_bytes(const ZeroShape& shape, const std::string& optimizer, double momentum);
 
 // Bytes that a parameter takes while it is trained. Ours in bf16 with AdamW: 2 + 4 + 12.
 struct BytesPerParameter {
@@ -65,22 +78,10 @@ double even_zero_bytes(double parameters, int ranks, int zero_stage,
 // control traffic left out. A gather or reduce of Psi elements sends (n-1) pieces padded to the
 // largest. Where tp leaves terms of gradients, a unit's are summed first: in one call those that
 // all of tp holds, in another (group "tp_repeat") those of repeated key and value heads.
+// REDUCE_TIED sums this rank's piece of the table's gradient over two ranks (group "pp").
 WireCosts zero_wire(const std::vector<Action>& row, const ZeroShape& shape);
-// All that it sends: zero_wire() and tensor_wire().
+// All that it sends: zero_wire(), tensor_wire() and message_wire().
 WireCosts step_wire(const std::vector<Action>& row, const ModelSpec& model, const WorkShape& work,
                     const ZeroShape& shape);
-
-// The most that the row holds at once beside what a rank keeps, each by itself.
-struct ZeroPeaks {
-  Bytes buffers;  // gathered units (stage 3) and the head's chunk of logits, `head`, in its forward
-  Bytes whole_grads;  // gradients not reduced yet, stages 2 and 3
-};
-ZeroPeaks zero_peaks(const std::vector<Action>& row, const ZeroShape& shape,
-                     const StageUnits& layers, Bytes head);
-
-// The schedule that a plan runs: its generator, the optimizer's step, and ZeRO's actions where
-// ranks reduce gradients.
-Schedule lowered_schedule(const ModelSpec& model, const Plan& plan,
-                          const std::vector<std::string>& trainable);
 
 }  // namespace quatrain

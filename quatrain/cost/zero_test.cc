@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "quatrain/cost/lower.h"
+#include "quatrain/cost/peaks.h"
 #include "quatrain/cost/walk.h"
 #include "quatrain/spec/parameters.h"
 
@@ -65,7 +67,8 @@ TEST(Zero, StateBytesAreTheFormulasWhereRowsAreEven) {
     for (int stage = 0; stage < 4; ++stage) {
       double sum = 0.0;
       for (int rank = 0; rank < n; ++rank) {
-        const StateBytes state = state_bytes(model, plan_of(stage, n), "adamw", 0.0, {}, rank);
+        const StateBytes state =
+            state_bytes(zero_shape(model, plan_of(stage, n), {}, rank), "adamw", 0.0);
         const auto bytes =
             static_cast<double>(state.params.value + state.grads.value + state.optimizer.value);
         EXPECT_NEAR(bytes / want[stage], 1.0, 0.02) << "stage " << stage << " rank " << rank;
@@ -101,7 +104,7 @@ TEST(Zero, StageThreeSendsLessThanThreePsi) {
   const ModelSpec model = even_model();
   const int n = 4;
   const Plan plan = plan_of(3, n, 1, Dtype::kFloat32);
-  const std::vector<ZeroUnit> units = zero_units(model, {});
+  const std::vector<ZeroUnit> units = zero_shape(model, plan, {}, 0).units;
   std::int64_t gathers = 0;
   std::int64_t reduces = 0;
   for (std::size_t u = 0; u < units.size(); ++u) {
@@ -132,14 +135,14 @@ TEST(Zero, case_086_PeaksDoNotDependOnDepth) {
     const Plan plan = plan_of(stage, 4);
     const ZeroShape shape = zero_shape(model, plan, {}, 0);
     const Schedule schedule = lowered_schedule(model, plan, {});
-    return zero_peaks(schedule.per_rank[0], shape, stage_units(model, shape.units), {});
+    return row_peaks(schedule.per_rank[0], shape, model, work_shape(plan, 0));
   };
   for (const int stage : {2, 3}) {
     EXPECT_EQ(peaks(2, stage).buffers.value, peaks(9, stage).buffers.value);
     EXPECT_EQ(peaks(2, stage).whole_grads.value, peaks(9, stage).whole_grads.value);
   }
   // One whole gradient at a time: the largest unit's. Two gathered units: the largest neighbours.
-  const std::vector<ZeroUnit> units = zero_units(even_model(9), {});
+  const std::vector<ZeroUnit> units = zero_shape(even_model(9), {}, {}, 0).units;
   std::int64_t largest = 0;
   for (const ZeroUnit& unit : units) largest = std::max(largest, unit.numel());
   EXPECT_EQ(peaks(9, 2).whole_grads.value, 4 * largest);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "quatrain/cost/walk.h"
+#include "quatrain/cost/zero.h"
 #include "quatrain/engine/engine_test_support.h"
 #include "quatrain/engine/microbatch.h"
 #include "quatrain/engine/pass_builder.h"
@@ -193,7 +194,8 @@ TEST_F(BooksTest, StateHoldsWhatTheCostSays) {
     const MemoryUse after = memory_.live();
     Plan plan;
     plan.dtype = setting.dtype;
-    const StateBytes want = state_bytes(setting.spec, plan, "adamw", 0.0, setting.trainable);
+    const StateBytes want =
+        state_bytes(zero_shape(setting.spec, plan, setting.trainable, 0), "adamw", 0.0);
     const auto grown = [&](MemoryCategory c) { return after[c] - before[c]; };
     EXPECT_EQ(grown(MemoryCategory::kParams), want.params.value);
     EXPECT_EQ(grown(MemoryCategory::kGrads), want.grads.value);

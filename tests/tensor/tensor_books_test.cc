@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "quatrain/comm/thread/thread.h"
+#include "quatrain/cost/peaks.h"
 #include "quatrain/engine/microbatch.h"
 #include "quatrain/engine/pass_builder.h"
 #include "quatrain/engine/rank_thread.h"
@@ -57,17 +58,15 @@ void expect_flops(const StepReport& report, const Recipe& recipe, const Geometry
 
 void expect_memory(const MemoryUse& live, const MemoryUse& highest, const Recipe& recipe,
                    const GeometryJob& job) {
-  const StateBytes state = state_bytes(recipe.spec, job.plan, recipe.optimizer.name, 0.0,
-                                       recipe.trainable, job.mesh.rank());
+  const ZeroShape shape = zero_shape(recipe.spec, job.plan, recipe.trainable, job.mesh.rank());
+  const StateBytes state = state_bytes(shape, recipe.optimizer.name, 0.0);
   EXPECT_EQ(live[MemoryCategory::kParams], state.params.value);
   EXPECT_EQ(live[MemoryCategory::kGrads], state.grads.value);
   EXPECT_EQ(live[MemoryCategory::kOptimizer], state.optimizer.value);
   EXPECT_EQ(live[MemoryCategory::kActivations], 0);
   EXPECT_EQ(live[MemoryCategory::kBuffers], 0);
-  const ZeroShape shape = zero_shape(recipe.spec, job.plan, recipe.trainable, job.mesh.rank());
-  const ZeroPeaks peaks =
-      zero_peaks(job.schedule.per_rank[0], shape, stage_units(recipe.spec, shape.units),
-                 logits_bytes(recipe.spec, work_of(recipe, job)));
+  const RowPeaks peaks =
+      row_peaks(job.schedule.per_rank[0], shape, recipe.spec, work_of(recipe, job));
   EXPECT_EQ(highest[MemoryCategory::kGrads] - live[MemoryCategory::kGrads],
             peaks.whole_grads.value);
   EXPECT_EQ(highest[MemoryCategory::kBuffers], peaks.buffers.value);

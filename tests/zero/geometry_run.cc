@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "quatrain/cost/lower.h"
 #include "quatrain/spec/plan.h"
 
 namespace quatrain {

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "quatrain/cost/peaks.h"
 #include "quatrain/cost/walk.h"
 #include "tests/zero/counted_run.h"
 
@@ -63,8 +64,9 @@ TEST(ZeroBooks, case_085_case_101_StateIsTheCost) {
   for (const Recipe& recipe : recipes()) {
     for (const Geometry& geometry : geometries()) {
       on_every_rank(recipe, geometry, [&](GeometryJob& job, CommCounts&, MemoryOwner& memory) {
-        const StateBytes want = state_bytes(recipe.spec, job.plan, recipe.optimizer.name, 0.0,
-                                            recipe.trainable, job.mesh.rank());
+        const StateBytes want =
+            state_bytes(zero_shape(recipe.spec, job.plan, recipe.trainable, job.mesh.rank()),
+                        recipe.optimizer.name, 0.0);
         for (const int step : {0, 1, 2}) {
           if (step > 0) (void)job.step(step);
           const MemoryUse live = memory.live();
@@ -90,9 +92,8 @@ TEST(ZeroBooks, case_086_WhatLivesForAWhileIsTheCost) {
       on_every_rank(recipe, geometry, [&](GeometryJob& job, CommCounts&, MemoryOwner& memory) {
         const ZeroShape shape =
             zero_shape(recipe.spec, job.plan, recipe.trainable, job.mesh.rank());
-        const ZeroPeaks want =
-            zero_peaks(job.schedule.per_rank[0], shape, stage_units(recipe.spec, shape.units),
-                       logits_bytes(recipe.spec, work_of(recipe, job)));
+        const RowPeaks want =
+            row_peaks(job.schedule.per_rank[0], shape, recipe.spec, work_of(recipe, job));
         const std::int64_t kept = memory.live()[MemoryCategory::kGrads];
         memory.reset_peak();
         (void)job.step(1);
