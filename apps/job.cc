@@ -34,6 +34,7 @@ ExecutorOptions executor_options(const RunConfig& config) {
   ExecutorOptions options;
   options.lr = config.optimizer.lr;
   options.max_norm = config.optimizer.max_norm;
+  options.post_validation = config.parallel.post_validation;
   options.z_loss = config.training.z_loss;
   options.seed = config.run.seed;
   options.trace = config.metrics.trace_steps > 0;

@@ -29,7 +29,10 @@ Json own_part(const StepMetrics& metrics, const CommCounts& sent) {
           {"calls", count.calls}, {"bytes", count.bytes.value}};
     }
   }
-  return {{"peak", metrics.peak.bytes}, {"comm", comm}, {"exposed", metrics.exposed_comm_ms}};
+  return {{"peak", metrics.peak.bytes},
+          {"comm", comm},
+          {"exposed", metrics.exposed_comm_ms},
+          {"bubble", metrics.bubble_ms}};
 }
 
 void add_most(Json& most, const Json& comm) {
@@ -72,6 +75,7 @@ void merge_over_ranks(StepMetrics& metrics, const CommCounts& sent, Communicator
     part["peak"].get_to(peak.bytes);
     if (peak.total() > metrics.peak.total()) metrics.peak = peak;
     metrics.exposed_comm_ms = std::max(metrics.exposed_comm_ms, part["exposed"].get<double>());
+    metrics.bubble_ms = std::max(metrics.bubble_ms, part["bubble"].get<double>());
     add_most(metrics.comm, part["comm"]);
   }
 }

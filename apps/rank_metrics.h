@@ -14,8 +14,9 @@ namespace quatrain::apps {
 // Every rank's text, by rank, on every rank. A collective.
 std::vector<std::string> gather_texts(Communicator& world, const std::string& own);
 
-// metrics.peak, comm and exposed_comm_ms become those of the job: the rank with the highest peak,
-// by group and operation the most that a rank sent, the longest stand-still. A collective.
+// metrics.peak, comm, exposed_comm_ms and bubble_ms become those of the job: the rank with the
+// highest peak, by group and operation the most that a rank sent, the longest stand-stills. A
+// collective.
 void merge_over_ranks(StepMetrics& metrics, const CommCounts& sent, Communicator& world);
 
 // Bit-or of every rank's flag. A collective.

@@ -25,15 +25,19 @@
 #include "quatrain/engine/job.h"
 #include "quatrain/engine/rank_thread.h"
 #include "quatrain/engine/replica_check.h"
+#include "quatrain/engine/run_timeline.h"
 #include "quatrain/engine/whole_model.h"
 #include "quatrain/hub/hub.h"
 #include "quatrain/kernels/check.h"
 #include "quatrain/kernels/memory.h"
+#include "quatrain/schedule/picture.h"
 
 namespace quatrain::apps {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+bool due(std::int64_t number, std::int64_t every) { return every > 0 && number % every == 0; }
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -76,7 +80,12 @@ struct Trainer::State {
   bool beside_speaker() const {
     return job.mesh.group(AxisSet(Axis::kPp) | Axis::kTp).front() == 0;
   }
-  StepMetrics step(std::int64_t number);
+  void run_step(std::int64_t number);
+  void note_settled();
+  bool meets_after(std::int64_t number) const;
+  std::vector<StepMetrics> meet();
+  void tell(StepMetrics& metrics, bool last);
+  void write(const std::vector<StepMetrics>& steps, std::optional<double> loss);
   std::optional<double> validate();
   void sample();
   void introduce();
@@ -84,6 +93,7 @@ struct Trainer::State {
   void log_step(const StepMetrics& metrics, bool last);
   void watch_logits(const StepReport& report);
   void keep_trace(StepMetrics& metrics);
+  void add_simulated(const std::vector<std::string>& last, std::vector<std::string>& rows);
   void save();
   void finish(const StepMetrics& metrics, int signal);
 
@@ -99,34 +109,69 @@ struct Trainer::State {
   RankJob job;
   LrSchedule lr_schedule;
   std::optional<RunFolder> folder;  // of rank 0
-  std::vector<TraceEvent> trace;    // of the first metrics.trace_steps steps
+  struct Untold {
+    StepMetrics metrics;
+    CommCounts sent;
+  };
+  std::vector<Untold> untold;     // steps since ranks last met
+  std::vector<TraceEvent> trace;  // of the first metrics.trace_steps steps
   double first_loss = 0.0;
   double total_seconds = 0.0;
   bool warned = false;  // of large logits, in the last step
   std::optional<double> validation_loss;
 };
 
-StepMetrics Trainer::State::step(std::int64_t number) {
+// This rank's part of the step's numbers.
+void Trainer::State::run_step(std::int64_t number) {
   memory.reset_peak();
   const CommCounts before = rank.counts;
   StepMetrics metrics;
   const double factor = lr_factor(lr_schedule, number);
   const Clock::time_point begin = Clock::now();
-  metrics.report = job.step(number, factor);
+  metrics.report = job.run(number, factor);
   metrics.seconds = seconds_since(begin);
   metrics.lr = config.optimizer.lr * factor;
   metrics.step_tokens = config.training.global_batch * config.training.seq_len;
   metrics.tokens_seen = number * metrics.step_tokens;
   metrics.peak = memory.peak();
   metrics.exposed_comm_ms = metrics.report.exposed_comm_ms;
-  const CommCounts sent = rank.counts.since(before);
-  merge_over_ranks(metrics, sent, world);
+  metrics.bubble_ms = metrics.report.bubble_ms;
   metrics.model_flops = model_flops(config.model, config.training.global_batch,
                                     config.training.seq_len, config.training.trainable)
                             .value;
   total_seconds += metrics.seconds;
-  if (number == 1) first_loss = metrics.report.loss;
-  return metrics;
+  untold.push_back({metrics, rank.counts.since(before)});
+  note_settled();
+}
+
+// Of steps that all stages agree on by now.
+void Trainer::State::note_settled() {
+  const StepReport& settled = job.executor.settled();
+  for (Untold& step : untold) {
+    if (step.metrics.report.step == settled.step) step.metrics.report = settled;
+  }
+}
+
+// Ranks meet after every step, or where post-validation lets them run on, when something is due.
+bool Trainer::State::meets_after(std::int64_t number) const {
+  return !config.parallel.post_validation || number == config.training.steps ||
+         number <= config.metrics.trace_steps || due(number, config.metrics.log_every) ||
+         due(number, config.metrics.eval_every) || due(number, config.metrics.sample_every) ||
+         due(number, config.debug.check_replicas);
+}
+
+// The steps since ranks last met, as the job's.
+std::vector<StepMetrics> Trainer::State::meet() {
+  job.executor.settle();
+  note_settled();
+  std::vector<StepMetrics> steps;
+  for (Untold& step : untold) {
+    merge_over_ranks(step.metrics, step.sent, world);
+    if (step.metrics.report.step == 1) first_loss = step.metrics.report.loss;
+    steps.push_back(std::move(step.metrics));
+  }
+  untold.clear();
+  return steps;
 }
 
 std::optional<double> Trainer::State::validate() {
@@ -207,9 +252,28 @@ void Trainer::State::keep_trace(StepMetrics& metrics) {
   if (metrics.report.step > config.metrics.trace_steps) return;
   trace.insert(trace.end(), metrics.report.trace.begin(), metrics.report.trace.end());
   if (metrics.report.step < config.metrics.trace_steps) return;
-  const std::vector<std::string> all = gather_texts(world, to_chrome_rows(trace, world.rank()));
-  if (folder) write_file_atomically(folder->path() / "trace.json", to_chrome_json(all));
+  std::vector<std::string> all = gather_texts(world, to_chrome_rows(trace, world.rank()));
+  const std::vector<std::string> last =
+      gather_texts(world, to_chrome_rows(metrics.report.trace, world.rank()));
   trace.clear();
+  if (!folder) return;
+  if (job.mesh.degree(Axis::kPp) > 1) add_simulated(last, all);
+  write_file_atomically(folder->path() / "trace.json", to_chrome_json(all));
+}
+
+// The clock's timeline of the last traced step beside it, and what is left between them, of the
+// pipeline that this rank is in.
+void Trainer::State::add_simulated(const std::vector<std::string>& last,
+                                   std::vector<std::string>& rows) {
+  std::vector<std::vector<TraceEvent>> events;
+  for (const int stages : job.mesh.group(Axis::kPp)) {
+    events.push_back(from_chrome_rows(last[static_cast<std::size_t>(stages)]));
+  }
+  const RunTimeline run = compare(job.schedule, events);
+  const TraceLabels beside{
+      .begin_us = run.begin_us, .first_process = world.size(), .process = "simulated rank "};
+  for (std::string& row : chrome_rows(run.simulated, beside)) rows.push_back(std::move(row));
+  console.line(to_table(run));
 }
 
 void Trainer::State::save() {
@@ -221,6 +285,21 @@ void Trainer::State::save() {
   if (!speaks()) return;
   save_weights(job.model, weights, folder->weights());
   if (tokenizer != nullptr) tokenizer->save(folder->weights());
+}
+
+void Trainer::State::tell(StepMetrics& metrics, bool last) {
+  keep_trace(metrics);
+  watch_logits(metrics.report);
+  log_step(metrics, last);
+}
+
+// A line a step; the validation's loss belongs to the last one.
+void Trainer::State::write(const std::vector<StepMetrics>& steps, std::optional<double> loss) {
+  for (const StepMetrics& step : steps) {
+    nlohmann::ordered_json line = to_json(step);
+    if (loss && &step == &steps.back()) line["validation_loss"] = *loss;
+    folder->add_metrics(line);
+  }
 }
 
 void Trainer::State::finish(const StepMetrics& metrics, int signal) {
@@ -252,26 +331,21 @@ int Trainer::run() {
   const std::int64_t steps = s.config.training.steps;
   StepMetrics metrics;
   bool stopped = false;
-  const auto due = [](std::int64_t number, std::int64_t every) {
-    return every > 0 && number % every == 0;
-  };
-  for (std::int64_t number = 1; number <= steps; ++number) {
-    metrics = s.step(number);
-    s.keep_trace(metrics);
-    s.watch_logits(metrics.report);
+  for (std::int64_t number = 1; number <= steps && !stopped; ++number) {
+    s.run_step(number);
+    if (!s.meets_after(number)) continue;
+    std::vector<StepMetrics> met = s.meet();
     if (due(number, s.config.debug.check_replicas)) {
       check_replicas(s.job.units, *s.job.optimizer, s.job.mesh, s.world);
     }
     stopped = any_rank(StopSignals::received() != 0, s.world);
     const bool last = number == steps || stopped;
-    s.log_step(metrics, last);
-    nlohmann::ordered_json line = to_json(metrics);
-    if (due(number, s.config.metrics.eval_every) || last) {
-      if (const auto loss = s.validate()) line["validation_loss"] = *loss;
-    }
-    if (s.folder) s.folder->add_metrics(line);
-    if (last) break;
-    if (due(number, s.config.metrics.sample_every)) s.sample();
+    for (StepMetrics& step : met) s.tell(step, last && step.report.step == number);
+    metrics = met.back();
+    std::optional<double> loss;
+    if (due(number, s.config.metrics.eval_every) || last) loss = s.validate();
+    if (s.folder) s.write(met, loss);
+    if (!last && due(number, s.config.metrics.sample_every)) s.sample();
   }
   s.save();
   if (s.folder) s.finish(metrics, stopped ? StopSignals::received() : 0);

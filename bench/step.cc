@@ -79,13 +79,19 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--backend", options.backend, "mpi: this is one process under mpirun")
       ->check(CLI::IsMember({"thread", "mpi"}));
   app.add_option("--zero", options.step.zero_stage)->check(CLI::Range(0, 3));
-  app.add_option("--accumulation", options.step.accumulation)->check(CLI::Range(1, 1024));
+  app.add_option("--accumulation,--microbatches", options.step.accumulation)
+      ->check(CLI::Range(1, 1024));
   app.add_option("--prefetch", options.step.prefetch)->check(CLI::Range(0, 64));
   app.add_option("--tp", options.step.tp, "ranks that share each sequence")
       ->check(CLI::Range(1, 64));
   app.add_flag("--sequence-parallel", options.step.sequence_parallel);
   app.add_flag("--gather-again", options.step.gather_again);
   app.add_option("--overlap-chunks", options.step.overlap_chunks)->check(CLI::Range(1, 64));
+  app.add_option("--pp", options.step.pp, "pipeline ranks")->check(CLI::Range(1, 64));
+  app.add_option("--schedule", options.step.schedule);
+  app.add_option("--chunks", options.step.chunks, "stages a rank")->check(CLI::Range(1, 64));
+  app.add_option("--layers-per-stage", options.step.layers_per_stage, "default: even")
+      ->delimiter(',');
   app.add_option("--steps", options.step.steps)->check(CLI::Range(1, 1 << 20));
   app.add_option("--warmup", options.step.warmup);
   app.add_option("--threads", options.step.threads, "compute threads a rank");

@@ -103,7 +103,8 @@ class RandomTokens final : public DataLoader {
 
 Plan plan_of(const BenchModel& model, const StepOptions& options, int ranks) {
   Plan plan;
-  plan.degrees[static_cast<std::size_t>(Axis::kDpShard)] = ranks / options.tp;
+  plan.degrees[static_cast<std::size_t>(Axis::kPp)] = options.pp;
+  plan.degrees[static_cast<std::size_t>(Axis::kDpShard)] = ranks / (options.tp * options.pp);
   plan.degrees[static_cast<std::size_t>(Axis::kTp)] = options.tp;
   plan.seq_len = model.seq;
   plan.microbatch_size = model.batch;
@@ -113,6 +114,11 @@ Plan plan_of(const BenchModel& model, const StepOptions& options, int ranks) {
   plan.sequence_parallel = options.sequence_parallel;
   plan.gather_again = options.gather_again;
   plan.overlap_chunks = options.overlap_chunks;
+  plan.schedule = options.schedule;
+  plan.chunks = options.chunks;
+  plan.stage_begin = first_layers(options.layers_per_stage.empty()
+                                      ? even_layers(model.spec.layers, options.pp * options.chunks)
+                                      : options.layers_per_stage);
   plan.dtype = options.bf16 ? Dtype::kBFloat16 : Dtype::kFloat32;
   return plan;
 }
@@ -148,8 +154,10 @@ void write_trace(StepReport& report, double end_us, const CollectiveTimes& colle
 
 nlohmann::json train(Communicator& world, CollectiveTimes& collectives, const BenchModel& bench,
                      const StepOptions& options) {
-  RandomTokens data(bench, world.rank() / options.tp, options.accumulation);
-  RankJob job(job_options(bench, options, world.size()), data, world);
+  const RankJobOptions job_of = job_options(bench, options, world.size());
+  const Mesh mesh(job_of.plan.degrees, job_of.plan.axis_order, world.rank());
+  RandomTokens data(bench, mesh.coord(Axis::kDpShard), options.accumulation);
+  RankJob job(job_of, data, world);
   std::vector<double> seconds, exposed;
   StepReport first, last;
   std::size_t first_collective = 0;
@@ -161,7 +169,7 @@ nlohmann::json train(Communicator& world, CollectiveTimes& collectives, const Be
     if (step == 1) first = last;
     if (step <= options.warmup) continue;
     seconds.push_back(s);
-    exposed.push_back(last.exposed_comm_ms / 1e3);
+    exposed.push_back((last.exposed_comm_ms + last.bubble_ms) / 1e3);
   }
   if (!options.trace.empty()) {
     write_trace(last, end_us, collectives, first_collective, options.trace, world.rank());
@@ -182,9 +190,9 @@ std::map<std::string, BenchModel> bench_models() {
 
 nlohmann::json measure_steps(std::unique_ptr<Communicator> world, const BenchModel& model,
                              const StepOptions& options) {
-  if (world->size() % options.tp != 0) {
-    throw ConfigError(
-        fmt::format("{} ranks are no multiple of tp = {}", world->size(), options.tp));
+  if (world->size() % (options.tp * options.pp) != 0) {
+    throw ConfigError(fmt::format("{} ranks are no multiple of tp {} x pp {}", world->size(),
+                                  options.tp, options.pp));
   }
   MemoryOwner memory;
   const RankThread prologue({.threads = options.threads, .memory = &memory});

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "quatrain/comm/communicator.h"
 #include "quatrain/spec/model_spec.h"
@@ -32,14 +33,18 @@ struct StepOptions {
   bool sequence_parallel = false;
   bool gather_again = false;
   int overlap_chunks = 1;
+  int pp = 1;  // pipeline ranks
+  std::string schedule = "1f1b";
+  int chunks = 1;
+  std::vector<std::int64_t> layers_per_stage;  // empty: even
   bool bf16 = false;
   std::string trace;  // when not empty: the last step's Chrome trace, as <trace>.<rank>.json
 };
 
-// Trains and returns "seconds" and "exposed_comm_s" (blocked on collectives) of each measured step,
-// "losses" of the first and the last step, "tokens" of a step over all ranks and
+// Trains and returns "seconds" and "exposed_comm_s" (blocked on messages and collectives) of each
+// measured step, "losses" of the first and the last step, "tokens" of a step over all ranks and
 // "peak_tensor_bytes" of the fullest rank. Called by every rank of `world`, on its own thread.
-// Throws ConfigError where options.tp does not divide the ranks.
+// Throws ConfigError where options.tp x options.pp does not divide the ranks.
 nlohmann::json measure_steps(std::unique_ptr<Communicator> world, const BenchModel& model,
                              const StepOptions& options);
 

@@ -43,7 +43,7 @@ RankJob::RankJob(const RankJobOptions& options, DataLoader& data, Communicator& 
 }
 
 StepReport RankJob::step(std::int64_t number, double lr_factor) {
-  executor.run(schedule, number, lr_factor);
+  (void)run(number, lr_factor);
   executor.settle();
   return executor.settled();
 }

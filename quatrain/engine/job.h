@@ -45,6 +45,10 @@ class RankJob : public RankModel {
   // As RankModel. `data` outlives it.
   RankJob(const RankJobOptions& options, DataLoader& data, Communicator& world);
 
+  // A step; with post-validation what all stages agree on comes later (Executor::settled()).
+  StepReport run(std::int64_t number, double lr_factor = 1.0) {
+    return executor.run(schedule, number, lr_factor);
+  }
   // A step, settled.
   StepReport step(std::int64_t number, double lr_factor = 1.0);
 

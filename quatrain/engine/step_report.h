@@ -18,7 +18,8 @@ struct StepReport {
   std::int64_t trained_tokens = 0;
   bool skipped = false;  // no update: the gradient is not finite, or no token is trained
   FlopCounter flops;
-  double exposed_comm_ms = 0.0;   // this rank's thread blocked on messages and collectives
+  double exposed_comm_ms = 0.0;   // this rank's thread blocked on collectives
+  double bubble_ms = 0.0;         // and on other stages
   std::vector<TraceEvent> trace;  // empty unless asked for
 };
 

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "quatrain/schedule/action_index.h"
+
 namespace quatrain {
 namespace {
 
@@ -54,13 +56,21 @@ void TraceRecorder::add(const Action& action, const CommTiming& timing) {
 
 std::vector<TraceEvent> TraceRecorder::take() { return std::exchange(events_, {}); }
 
-double exposed_comm_ms(std::span<const TraceEvent> events) {
+namespace {
+
+double waited_ms(std::span<const TraceEvent> events, bool for_messages) {
   double sum_us = 0.0;
   for (const TraceEvent& event : events) {
-    if (event.lane == TraceLane::kWait) sum_us += event.end_us - event.begin_us;
+    if (event.lane != TraceLane::kWait || is_message(event.action.kind) != for_messages) continue;
+    sum_us += event.end_us - event.begin_us;
   }
   return sum_us / 1000.0;
 }
+
+}  // namespace
+
+double exposed_comm_ms(std::span<const TraceEvent> events) { return waited_ms(events, false); }
+double bubble_ms(std::span<const TraceEvent> events) { return waited_ms(events, true); }
 
 std::string to_chrome_rows(std::span<const TraceEvent> events, int rank) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -88,9 +98,9 @@ std::vector<TraceEvent> from_chrome_rows(std::string_view rows) {
     const auto text = row["name"].get<std::string>();
     const std::size_t space = std::min(text.find(' '), text.size());
     const auto begin_us = row["ts"].get<double>();
-    events.push_back({parse_action(text.substr(0, space)), TraceLane{row["tid"].get<std::uint8_t>()},
-                      begin_us, begin_us + row["dur"].get<double>(),
-                      text.substr(std::min(space + 1, text.size()))});
+    events.push_back(
+        {parse_action(text.substr(0, space)), TraceLane{row["tid"].get<std::uint8_t>()}, begin_us,
+         begin_us + row["dur"].get<double>(), text.substr(std::min(space + 1, text.size()))});
   }
   return events;
 }

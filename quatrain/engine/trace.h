@@ -45,8 +45,10 @@ class TraceRecorder {
   std::vector<TraceEvent> events_;
 };
 
-// Time that the rank's thread stood still for collectives.
+// Time that the rank's thread stood still: for collectives, and for what other stages make, be it
+// late or on its way.
 double exposed_comm_ms(std::span<const TraceEvent> events);
+double bubble_ms(std::span<const TraceEvent> events);
 
 // One rank's rows of a Chrome trace, read by chrome://tracing and Perfetto: a process a rank, a
 // thread a lane; complete events ("ph": "X"), microseconds. A JSON array.

@@ -60,11 +60,12 @@ struct Interval {
   double begin, end;
 };
 
-std::string complete(const Interval& interval, int process, double us_per_unit) {
+std::string complete(const Interval& interval, int process, const TraceLabels& labels) {
   return fmt::format(
       R"({{"ph":"X","name":"{}","cat":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
-      interval.name, interval.category, process, interval.thread, interval.begin * us_per_unit,
-      (interval.end - interval.begin) * us_per_unit);
+      interval.name, interval.category, process, interval.thread,
+      labels.begin_us + interval.begin * labels.us_per_unit,
+      (interval.end - interval.begin) * labels.us_per_unit);
 }
 
 }  // namespace
@@ -98,7 +99,7 @@ std::vector<std::string> chrome_rows(const Timeline& timeline, const TraceLabels
       if (event.end <= event.begin) continue;
       events[rank].push_back(
           complete({to_string(event.action), "compute", kComputeThread, event.begin, event.end},
-                   pid, labels.us_per_unit));
+                   pid, labels));
     }
   }
   for (const ClockMessage& message : timeline.messages) {
@@ -106,7 +107,7 @@ std::vector<std::string> chrome_rows(const Timeline& timeline, const TraceLabels
     const auto from = static_cast<std::size_t>(message.from);
     events[from].push_back(
         complete({to_string(message.action), "send", kSendThread, message.begin, message.end},
-                 process(from), labels.us_per_unit));
+                 process(from), labels));
   }
   std::vector<std::string> rows;
   for (const std::vector<std::string>& of_rank : events) {

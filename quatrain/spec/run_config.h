@@ -57,6 +57,7 @@ struct RunConfig {
     int prefetch = 1;
     bool reduce_once = false;
     bool gather_once = false;
+    bool post_validation = false;
     int tp = 1;
     bool sequence_parallel = false;
     bool gather_again = false;

@@ -40,6 +40,9 @@ void parallel_section(std::vector<Key>& keys) {
      field<kIn, &S::schedule>, {}, runnable_schedules(), "pipeline_parallel_schedule pp_engine"},
     {"parallel", "chunks", "stages", "pipeline stages a rank", field<kIn, &S::chunks>, kDegree,
      {}, "virtual_stages"},
+    {"parallel", "post_validation", "", "a step begins before all stages have agreed on the last "
+     "one's norm; what does not stand is made again; metrics come with metrics.log_every",
+     field<kIn, &S::post_validation>},
     {"parallel", "layers_per_stage", "layers", "blocks of each stage; empty: balanced",
      field<kIn, &S::layers_per_stage>},
     {"parallel", "cp", "ranks", "context parallelism", field<kIn, &S::cp>, kDegree, {},

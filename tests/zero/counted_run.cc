@@ -28,7 +28,7 @@ WireCosts wire_of(const CommCounts& counts) {
     if (group == "control" || group == "world") continue;
     for (int o = 0; o < kNumOperations; ++o) {
       const CommCount count = operations[static_cast<std::size_t>(o)];
-      if (count.calls == 0) continue;
+      if (count.calls == 0 || static_cast<Operation>(o) == Operation::kRecv) continue;
       costs[group][std::string(name(static_cast<Operation>(o)))] = {count.calls, count.bytes};
     }
   }

@@ -23,6 +23,7 @@ Plan make_plan(const Recipe& recipe, const Geometry& geometry) {
   plan.zero_stage = geometry.zero_stage;
   plan.prefetch = geometry.prefetch;
   plan.reduce_once = geometry.reduce_once;
+  plan.gather_once = geometry.gather_once;
   plan.dtype = recipe.dtype;
   plan.recompute = recipe.recompute;
   plan.schedule = geometry.schedule;

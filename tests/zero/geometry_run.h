@@ -30,6 +30,7 @@ struct Geometry {
   int pipeline = 1;
   int chunks = 1;
   std::vector<std::int64_t> layers = {};  // blocks of each stage; empty: even
+  bool gather_once = false;
   int data_ranks() const { return replicas * shards; }
   int ranks() const { return data_ranks() * tensor * pipeline; }
   std::string name() const;
