@@ -57,6 +57,7 @@ struct Executor::Impl final : StageWork {
   void finish();
 
   void run(const Action& action) override;
+  void execute(const Action& action);
   at::Tensor slot(const StageEnd& end) override { return stages.slot(end); }
   void give(const StageEnd& end, at::Tensor x) override { stages.give(end, std::move(x)); }
   at::Tensor take(const StageEnd& end) override { return stages.take(end); }
@@ -150,6 +151,11 @@ void Executor::Impl::run(const Action& action) {
   CHECK(action.overlap == nullptr, "step {}: {} overlaps two micro-batches, which one rank cannot",
         report.step, to_string(action));
   units.tensor_listener() = [&](const CommTiming& timing) { trace.add(action, timing); };
+  execute(action);
+  if (options.after_action) options.after_action(action);
+}
+
+void Executor::Impl::execute(const Action& action) {
   switch (action.kind) {
     case ActionKind::kForward:
     case ActionKind::kBackwardInput:

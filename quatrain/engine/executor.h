@@ -30,6 +30,8 @@ struct ExecutorOptions {
   // Called when the shards hold the step's whole gradients, before their norm and the update.
   std::function<void()> on_gradients = nullptr;
   LayerObserver on_output = nullptr;  // of every micro-batch
+  // Called behind each action of a row but messages.
+  std::function<void(const Action& action)> after_action = nullptr;
 };
 
 class Executor {

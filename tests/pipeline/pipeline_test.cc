@@ -156,8 +156,7 @@ TEST(Pipeline, EvaluationEqualsOneRank) {
       run_thread_ranks(geometry.ranks(), {}, [&](std::unique_ptr<Communicator> world) {
         const RankThread prologue({.threads = 1});
         GeometryJob job(recipe, geometry, *world);
-        const EvalReport report =
-            evaluate(job.model, job.units, job.pipeline, job.data, 2);
+        const EvalReport report = evaluate(job.model, job.units, job.pipeline, job.data, 2);
         if (world->rank() == 0) losses.push_back(report.loss);
         EXPECT_EQ(report.sequences, 8);
       });
