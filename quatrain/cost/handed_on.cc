@@ -30,12 +30,15 @@ class RankWalk {
 
  private:
   void compute(const Key& key) {
-    for (const std::optional<Key>& needed : index_.dependencies(key)) {
+    const auto needs = index_.dependencies(key);
+    for (const std::optional<Key>& needed : needs) {
       if (needed && needed->stage != key.stage && index_.find(*needed).rank == rank_) --within_;
-      if (needed && is_message(needed->kind)) release(*needed);
     }
     if (const std::optional<Key> consumer = index_.consumer(key)) hand_on(*consumer);
     most_ = std::max(most_, within_ + out());
+    for (const std::optional<Key>& needed : needs) {  // what they show to be gone is let go behind
+      if (needed && is_message(needed->kind)) release(*needed);
+    }
   }
 
   // By layer, a stage without layers has no computation that makes what it sends.

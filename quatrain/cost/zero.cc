@@ -26,9 +26,8 @@ const AxisSet kShard = Axis::kDpShard;
 const AxisSet kReplicate = Axis::kDpReplicate;
 const AxisSet kData = kShard | kReplicate;
 
-// Names of units, as unit_specs() gives them.
-constexpr const char* kTable = "table";
-constexpr const char* kEmbedding = "embedding";
+const std::string kTable(kTiedTable);  // unit_specs()' names
+const std::string kEmbedding = "embedding";
 
 }  // namespace
 
@@ -101,7 +100,7 @@ LayerUnits layer_units(const ModelSpec& model, const UnitNumbers& units, int lay
   uses.input_half_reads = !ends;
   uses.grads_in_forward = layer == model.layers + 1;
   if (layer == 0) {
-    for (const char* name : {kTable, kEmbedding}) {
+    for (const std::string& name : {kTable, kEmbedding}) {
       if (units.has(name)) units.use(uses, name);
     }
   } else if (!ends) {
