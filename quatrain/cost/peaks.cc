@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "quatrain/base/check.h"
@@ -15,9 +16,10 @@ namespace {
 
 void raise(Bytes& peak, std::int64_t bytes) { peak = std::max(peak, Bytes{bytes}); }
 
-std::vector<UnitCost> halves_of(const ModelSpec& model, WorkShape work) {
+std::vector<UnitCost> halves_of(const ModelSpec& model, WorkShape work,
+                                std::span<const StageLayers> stages) {
   work.fused_backward = false;
-  return walk(model, work);
+  return walk(model, work, stages);
 }
 
 class PeakWalk {
@@ -25,7 +27,7 @@ class PeakWalk {
   PeakWalk(const ZeroShape& shape, const ModelSpec& model, const WorkShape& work)
       : shape_(shape),
         uses_(stage_units(model, shape)),
-        costs_(halves_of(model, work)),
+        costs_(halves_of(model, work, shape.stages)),
         logits_(logits_bytes(model, work).value),
         message_(message_bytes(model, work).value) {}
 

@@ -249,13 +249,27 @@ void require_dense(const ModelSpec& model) {
 }  // namespace
 
 std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape) {
+  const StageLayers all{0, 0, static_cast<int>(model.layers) + 2};
+  return walk(model, shape, std::span(&all, 1));
+}
+
+std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape,
+                           std::span<const StageLayers> stages) {
   require_dense(model);
   const std::vector<LocalParameter> all = trained_parameters(model, shape.split, shape.trainable);
-  std::vector<UnitCost> units{embedding(model, shape, all)};
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-    units.push_back(block(model, shape, all, layer));
+  std::vector<UnitCost> units(static_cast<std::size_t>(model.layers) + 2);
+  for (const StageLayers& stage : stages) {
+    for (int layer = stage.begin; layer < stage.end; ++layer) {
+      UnitCost& unit = units[static_cast<std::size_t>(layer)];
+      if (layer == 0) {
+        unit = embedding(model, shape, all);
+      } else if (layer <= model.layers) {
+        unit = block(model, shape, all, layer - 1);
+      } else {
+        unit = head(model, shape, all);
+      }
+    }
   }
-  units.push_back(head(model, shape, all));
   return units;
 }
 

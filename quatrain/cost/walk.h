@@ -4,6 +4,7 @@
 // and the runtime is held to it: its counted FLOPs, stashed and sent bytes equal the sums exactly.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "quatrain/schedule/action.h"
 #include "quatrain/spec/model_spec.h"
 #include "quatrain/spec/plan.h"
+#include "quatrain/spec/stages.h"
 #include "quatrain/spec/tensor_split.h"
 
 namespace quatrain {
@@ -80,6 +82,9 @@ struct UnitCost {
 // with experts or latent attention, for trainable patterns that match nothing, and for splits that
 // check_split() refuses.
 std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape);
+// Those of some stages' layers; the others' places are empty.
+std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape,
+                           std::span<const StageLayers> stages);
 
 // FLOPs of matrix products of one optimizer step over `sequences` sequences (forward and both
 // halves, without recomputation): the numerator of MFU.

@@ -21,9 +21,9 @@ class RowWire {
   RowWire(const ModelSpec& model, WorkShape shape, std::span<const StageLayers> stages)
       : mesh_(tensor_mesh(shape.split)), stages_(stages) {
     shape.fused_backward = true;
-    fused_ = walk(model, shape);
+    fused_ = walk(model, shape, stages);
     shape.fused_backward = false;
-    deferred_ = walk(model, shape);
+    deferred_ = walk(model, shape, stages);
   }
 
   WireCosts run(const std::vector<Action>& row) && {

@@ -51,17 +51,9 @@ std::int64_t ZeroUnit::trainable_numel(int of_summands) const {
   return sum;
 }
 
-std::vector<std::int64_t> ZeroUnit::value_pieces(int pieces) const {
-  return sizes_between(row_cuts(shapes, pieces));
-}
-
-std::vector<std::int64_t> ZeroUnit::grad_pieces(int pieces) const {
-  return sizes_between(cuts_of_kept(shapes, trainable, row_cuts(shapes, pieces)));
-}
-
 namespace {
 
-ZeroUnit zero_unit(const UnitSpec& spec) {
+ZeroUnit zero_unit(const UnitSpec& spec, int pieces) {
   ZeroUnit unit;
   unit.name = spec.name;
   for (const LocalParameter& local : spec.parameters) {
@@ -69,6 +61,9 @@ ZeroUnit zero_unit(const UnitSpec& spec) {
     unit.trainable.push_back(local.info.trainable);
     unit.summands.push_back(local.partial_grad ? local.replicas : 1);
   }
+  const std::vector<std::int64_t> cuts = row_cuts(unit.shapes, pieces);
+  unit.value_pieces = sizes_between(cuts);
+  unit.grad_pieces = sizes_between(cuts_of_kept(unit.shapes, unit.trainable, cuts));
   return unit;
 }
 
@@ -129,7 +124,7 @@ ZeroShape zero_shape(const ModelSpec& model, const Plan& plan,
       shape.mesh.coord(Axis::kPp));
   for (const UnitSpec& spec :
        unit_specs(model, tensor_split(plan, rank), trainable, shape.stages)) {
-    shape.units.push_back(zero_unit(spec));
+    shape.units.push_back(zero_unit(spec, shape.pieces()));
   }
   return shape;
 }
@@ -190,7 +185,7 @@ class ZeroWire {
 
   void gather(const ZeroUnit& unit, std::int64_t times) {
     if (pieces_ == 1) return;
-    const std::int64_t sent = gather_wire(pieces_, largest(unit.value_pieces(pieces_)));
+    const std::int64_t sent = gather_wire(pieces_, largest(unit.value_pieces));
     add(group_name(shape_.mesh, kShard), "all_gather", times, {sent * size_of(shape_.dtype)});
   }
   // Over tp, before data ranks reduce. Every rank leaves one term in `summands` ranks' sum.
@@ -205,7 +200,7 @@ class ZeroWire {
   }
   void reduce(const ZeroUnit& unit, std::int64_t times) {
     if (pieces_ > 1) {
-      const std::int64_t sent = gather_wire(pieces_, largest(unit.grad_pieces(pieces_)));
+      const std::int64_t sent = gather_wire(pieces_, largest(unit.grad_pieces));
       add(group_name(shape_.mesh, kShard), "reduce_scatter", times, {sent * wide_size_});
     } else if (const int ranks = shape_.mesh.degree(kData); ranks > 1) {
       add(group_name(shape_.mesh, kData), "all_reduce", times,
@@ -231,7 +226,7 @@ class ZeroWire {
         {all_reduce_wire(2, own_piece(*table)) * wide_size_});
   }
   std::int64_t own_piece(const ZeroUnit& unit) const {
-    return unit.grad_pieces(pieces_)[static_cast<std::size_t>(shape_.piece())];
+    return unit.grad_pieces[static_cast<std::size_t>(shape_.piece())];
   }
 
   const ZeroShape& shape_;

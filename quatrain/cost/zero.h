@@ -25,12 +25,10 @@ struct ZeroUnit {
   std::vector<std::vector<std::int64_t>> shapes;
   std::vector<bool> trainable;
   std::vector<int> summands;  // ranks of tp whose gradients add up; 1: this one's is whole
+  std::vector<std::int64_t> value_pieces, grad_pieces;  // elements of each of the shape's pieces
   std::int64_t numel() const;
   std::int64_t trainable_numel() const;
   std::int64_t trainable_numel(int of_summands) const;
-  // Elements of each of `pieces` ranks, of values and of gradients.
-  std::vector<std::int64_t> value_pieces(int pieces) const;
-  std::vector<std::int64_t> grad_pieces(int pieces) const;
 };
 
 // A rank and what it holds. It stays right for another rank of `mesh` at the same place along pp

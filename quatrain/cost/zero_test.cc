@@ -108,7 +108,7 @@ TEST(Zero, StageThreeSendsLessThanThreePsi) {
   std::int64_t gathers = 0;
   std::int64_t reduces = 0;
   for (std::size_t u = 0; u < units.size(); ++u) {
-    const auto pieces = units[u].value_pieces(n);
+    const auto& pieces = units[u].value_pieces;
     const std::int64_t sent = (n - 1) * *std::max_element(pieces.begin(), pieces.end());
     const bool once = u == 0 || u + 1 == units.size();
     gathers += (once ? 1 : 2) * sent;
