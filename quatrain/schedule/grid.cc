@@ -2,10 +2,13 @@
 // Time runs to the right, a column a fixed time. Cells are as wide as fits one block of lines, and
 // no narrower than a character an action: a longer timeline is folded.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "quatrain/schedule/picture.h"
 
@@ -17,6 +20,8 @@ struct Cell {
   char number = ' ';
   std::string_view colour;  // ANSI background; empty where idle
 };
+
+char small(char kind) { return static_cast<char>(kind - 'A' + 'a'); }
 
 char letter(const Tile& tile) {
   const auto of_kind = [&] {
@@ -44,7 +49,7 @@ char letter(const Tile& tile) {
     }
     return '?';
   }();
-  return tile.light ? static_cast<char>(of_kind - 'A' + 'a') : of_kind;
+  return tile.light ? small(of_kind) : of_kind;
 }
 
 // Dark with white numbers, light with black ones.
@@ -74,6 +79,13 @@ std::string_view colour(char kind) {
   }
 }
 constexpr std::string_view kPlain = "\x1b[0m";
+
+constexpr std::array<std::pair<char, std::string_view>, 6> kNames = {{{'F', "forward"},
+                                                                      {'I', "input half"},
+                                                                      {'W', "weight half"},
+                                                                      {'B', "both halves"},
+                                                                      {'O', "optimizer"},
+                                                                      {'C', "communication"}}};
 
 char one_character(int number) {
   constexpr std::string_view kDigits =
@@ -110,6 +122,7 @@ class Grid {
     per_time_ = units > 0.0 ? width * units / timeline.makespan : 1.0;
     columns_ = std::max(1L, std::lround(units * width));
     block_ = std::min<long>(columns_, room);
+    decimal_ = decimals_fit();
     for (const auto& row : rows_) lines_.push_back(cells(row));
   }
 
@@ -130,32 +143,48 @@ class Grid {
   }
 
  private:
+  struct Columns {
+    long begin, end;
+  };
+  Columns columns_of(const Tile& tile) const {
+    const double time = tile.end - tile.begin;
+    return {std::lround((tile.begin + tile.share_begin * time) * per_time_),
+            std::min(columns_, std::lround((tile.begin + tile.share_end * time) * per_time_))};
+  }
+
+  // Every number in its cell; one of several digits with a space behind it.
+  bool decimals_fit() const {
+    long narrowest = columns_;
+    int last = 0;
+    for (const auto& row : rows_) {
+      for (const Tile& tile : row) {
+        const Columns columns = columns_of(tile);
+        if (!tile.action.microbatch || columns.begin >= columns.end) continue;
+        narrowest = std::min(narrowest, columns.end - columns.begin);
+        last = std::max(last, *tile.action.microbatch);
+      }
+    }
+    return last < 10 || static_cast<long>(std::to_string(last).size()) < narrowest;
+  }
+
   std::vector<Cell> cells(const std::vector<Tile>& row) const {
     std::vector<Cell> line(static_cast<std::size_t>(columns_));
-    for (const Tile& tile : row) {
-      const double time = tile.end - tile.begin;
-      fill(line, tile, std::lround((tile.begin + tile.share_begin * time) * per_time_),
-           std::lround((tile.begin + tile.share_end * time) * per_time_));
-    }
+    for (const Tile& tile : row) fill(line, tile, columns_of(tile));
     return line;
   }
 
-  void fill(std::vector<Cell>& line, const Tile& tile, long begin, long end) const {
-    end = std::min(end, columns_);
-    if (begin >= end) return;
+  void fill(std::vector<Cell>& line, const Tile& tile, Columns columns) const {
     const char kind = letter(tile);
-    for (long c = begin; c < end; ++c) {
-      line[static_cast<std::size_t>(c)] = {c == begin ? kind : '-', ' ', colour(kind)};
+    const std::string number = tile.action.microbatch ? text_of(*tile.action.microbatch) : "";
+    for (long c = columns.begin; c < columns.end; ++c) {
+      const auto at = static_cast<std::size_t>(c - columns.begin);
+      line[static_cast<std::size_t>(c)] = {at == 0 ? kind : '-',
+                                           at < number.size() ? number[at] : ' ', colour(kind)};
     }
-    if (!tile.action.microbatch) return;
-    const std::string number = fmt::format("{}", *tile.action.microbatch);
-    if (static_cast<long>(number.size()) > end - begin) {
-      line[static_cast<std::size_t>(begin)].number = one_character(*tile.action.microbatch);
-      return;
-    }
-    for (std::size_t i = 0; i < number.size(); ++i) {
-      line[static_cast<std::size_t>(begin) + i].number = number[i];
-    }
+  }
+
+  std::string text_of(int microbatch) const {
+    return decimal_ ? std::to_string(microbatch) : std::string(1, one_character(microbatch));
   }
 
   static std::string coloured(std::span<const Cell> part) {
@@ -180,21 +209,24 @@ class Grid {
     return kinds + '\n' + numbers + '\n';
   }
 
+  // Of what occurs.
   std::string legend() const {
-    const bool light = std::any_of(rows_.begin(), rows_.end(), [](const auto& row) {
-      return std::any_of(row.begin(), row.end(), [](const Tile& tile) { return tile.light; });
-    });
-    constexpr std::string_view kNames = "F forward, I input half, W weight half, B both";
-    if (!options_.colour) {
-      return fmt::format("{}{}\n", kNames, light ? "; small letters: further chunks" : "");
+    std::string seen;
+    for (const auto& row : rows_) {
+      for (const Tile& tile : row) seen += letter(tile);
     }
-    std::string text;
-    for (const auto& [kind, name] :
-         {std::pair('F', "forward"), std::pair('I', "input half"), std::pair('W', "weight half"),
-          std::pair('B', "both halves")}) {
-      text += fmt::format("{} {} {} ", colour(kind), name, kPlain);
+    const bool light = seen.find_first_of("fiwboc") != std::string::npos;
+    std::vector<std::string> notes;
+    for (const auto& [kind, name] : kNames) {
+      if (seen.find_first_of(std::string{kind, small(kind)}) == std::string::npos) continue;
+      notes.push_back(options_.colour ? fmt::format("{} {} {}", colour(kind), name, kPlain)
+                                      : fmt::format("{} {}", kind, name));
     }
-    return text + (light ? "lighter: further chunks\n" : "\n");
+    if (light) {
+      notes.push_back(fmt::format("{}: further stages", options_.colour ? "lighter" : "small"));
+    }
+    if (!decimal_) notes.push_back(fmt::format("{}: micro-batch 10", one_character(10)));
+    return fmt::format("{}\n", fmt::join(notes, options_.colour ? " " : ", "));
   }
 
   GridOptions options_;
@@ -203,6 +235,7 @@ class Grid {
   double per_time_ = 1.0;  // columns
   long columns_ = 1;
   long block_ = 1;
+  bool decimal_ = true;  // how all micro-batches are written; else a character each
   std::vector<std::vector<Cell>> lines_;
 };
 

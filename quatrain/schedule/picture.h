@@ -15,7 +15,7 @@ struct GridOptions {
   bool colour = false;  // ANSI: a line a rank; else two, the kind above the micro-batch
 };
 // Without colour, small letters are a rank's second and further chunks, and the second replica.
-// Micro-batches are decimal where cells are wide enough, else 0-9, a-z, A-Z, then *.
+// Micro-batches are decimal where all cells are wide enough, else 0-9, a-z, A-Z, then *.
 std::string to_grid(const Timeline& timeline, const GridOptions& options);
 
 // Colours as in the papers: F blue, I turquoise, W green, B from one to the other, messages orange,

@@ -33,7 +33,7 @@ TEST(Grid, KindsAboveMicrobatches) {
             "       0 1   0 0   1 1\n"
             "rank 1 ..F-I-W-F-I-W-..\n"
             "         0 0 0 1 1 1\n"
-            "F forward, I input half, W weight half, B both\n");
+            "F forward, I input half, W weight half\n");
 }
 
 TEST(Grid, FoldsWhatIsTooLong) {
@@ -42,20 +42,34 @@ TEST(Grid, FoldsWhatIsTooLong) {
 }
 
 TEST(Grid, Fits100ColumnsAtEightRanksAndSixteenMicrobatches) {
-  for (const Schedule& schedule :
-       {gpipe(8, 16), one_f_one_b(8, 16), zero_bubble_h1(8, 16), zero_bubble_h2(8, 16)}) {
+  for (const ScheduleInfo& info : schedule_table()) {
+    SCOPED_TRACE(info.name);
+    const int chunks = std::min(2, info.max_chunks);
+    const Schedule schedule =
+        make_schedule(info.name, {.num_ranks = 8, .num_microbatches = 16, .chunks = chunks});
     std::istringstream lines(to_grid(timed(schedule), {}));
     int count_of_lines = 0;
     for (std::string line; std::getline(lines, line); ++count_of_lines) {
       EXPECT_LE(line.size(), 100) << line;
     }
-    EXPECT_EQ(count_of_lines, 17);  // one block
+    EXPECT_EQ(count_of_lines, chunks == 1 ? 17 : 36);  // one block; two, headed by times
   }
+}
+
+// "1011" under two narrow cells would be four micro-batches.
+TEST(Grid, MicrobatchesAreAllDecimalOrAllOneCharacter) {
+  const Timeline timeline = timed(one_f_one_b(2, 12));
+  EXPECT_THAT(to_grid(timeline, {.columns = 200}),
+              AllOf(HasSubstr(" 10  9       11  10          11\n"), Not(HasSubstr("micro-batch"))));
+  EXPECT_THAT(to_grid(timeline, {.columns = 100}),
+              AllOf(HasSubstr(" a 9   b a     b\n"), Not(HasSubstr("11")),
+                    HasSubstr("a: micro-batch 10\n")));
 }
 
 TEST(Grid, SmallLettersAreFurtherChunks) {
   const std::string text = to_grid(timed(schedule_from_csv("0F0,1F0,1B0,0B0\n")), {.columns = 60});
-  EXPECT_THAT(text, AllOf(HasSubstr("F---f---b-------B-------"), HasSubstr("further chunks")));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("F---f---b-------B-------"), HasSubstr("small: further stages\n")));
 }
 
 TEST(Grid, ColourIsALineARank) {

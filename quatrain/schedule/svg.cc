@@ -83,8 +83,10 @@ class Svg {
   std::string text() {
     open();
     legend();
-    for (std::size_t rank = 0; rank < rows_.size(); ++rank) draw_rank(rank);
+    for (std::size_t rank = 0; rank < rows_.size(); ++rank) idle(rank);
     for (const ClockMessage& message : timeline_.messages) draw(message);
+    boxes();
+    numbers();
     axis();
     text_ += "</svg>\n";
     return std::move(text_);
@@ -127,6 +129,10 @@ class Svg {
           at, of.dark, at + 19, of.name);
       at += 34 + 6.0 * static_cast<double>(of.name.size());
     }
+    const auto light = [](const auto& row) { return std::ranges::any_of(row, &Tile::light); };
+    if (std::ranges::any_of(rows_, light)) {
+      add("<text x=\"{:.0f}\" y=\"42\">lighter: further stages</text>\n", at + 8);
+    }
   }
   bool occurs(const Paint& of) const {
     if (of.name == kCommunication.name && shows_messages()) return true;
@@ -140,33 +146,55 @@ class Svg {
                        [](const ClockMessage& message) { return message.end > message.begin; });
   }
 
-  void draw_rank(std::size_t rank) {
+  void idle(std::size_t rank) {
     add("<text x=\"8\" y=\"{:.1f}\">rank {}</text>\n", y(rank) + kRow / 2 + 4, rank);
     add("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"#f0f0f0\"/>\n", x(0),
         y(rank), timeline_.makespan * per_time_, kRow);
-    for (const Tile& tile : rows_[rank]) draw(tile, y(rank));
   }
 
-  void draw(const Tile& tile, double top) {
-    const Paint& of = paint(tile.action.kind);
-    const double height = kRow / tile.halves, width = (tile.end - tile.begin) * per_time_;
-    const double at = top + tile.half * height;
-    add("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" fill=\"{}\" "
-        "stroke=\"#ffffff\" stroke-width=\"0.8\"><title>{} {:.6g} to {:.6g}</title></rect>\n",
-        x(tile.begin), at, width, height, tile.light ? of.light : of.dark, to_string(tile.action),
-        tile.begin, tile.end);
-    const std::string number =
-        tile.action.microbatch ? fmt::format("{}", *tile.action.microbatch) : "opt";
-    const double size = tile.halves == 1 ? 11 : 9.5;
-    if (0.58 * size * static_cast<double>(number.size()) > width) return;
-    const bool dark_text = tile.light && tile.action.kind != ActionKind::kOptimizerStep;
-    add("<text x=\"{:.2f}\" y=\"{:.2f}\" text-anchor=\"middle\" font-size=\"{}\" "
-        "fill=\"{}\">{}</text>\n",
-        x(tile.begin) + width / 2, at + height / 2 + 0.36 * size, size,
-        dark_text ? "#111111" : "#ffffff", number);
+  struct Box {
+    double left, top, width, height;
+  };
+  Box box(const Tile& tile, std::size_t rank) const {
+    const double height = kRow / tile.halves;
+    return {x(tile.begin), y(rank) + tile.half * height, (tile.end - tile.begin) * per_time_,
+            height};
+  }
+  template <class F>
+  void for_tiles(const F& f) const {
+    for (std::size_t rank = 0; rank < rows_.size(); ++rank) {
+      for (const Tile& tile : rows_[rank]) f(tile, box(tile, rank));
+    }
   }
 
-  // From the sender's line to the receiver's, along the gap between them.
+  void boxes() {
+    add("<g stroke=\"#ffffff\" stroke-width=\"0.8\">\n");
+    for_tiles([this](const Tile& tile, const Box& at) {
+      const Paint& of = paint(tile.action.kind);
+      add("<rect x=\"{:.1f}\" y=\"{:.0f}\" width=\"{:.1f}\" height=\"{:.0f}\" "
+          "fill=\"{}\"><title>{} {:.6g} to {:.6g}</title></rect>\n",
+          at.left, at.top, at.width, at.height, tile.light ? of.light : of.dark,
+          to_string(tile.action), tile.begin, tile.end);
+    });
+    add("</g>\n");
+  }
+
+  void numbers() {
+    add("<g text-anchor=\"middle\" fill=\"#ffffff\">\n");
+    for_tiles([this](const Tile& tile, const Box& at) {
+      const std::string number =
+          tile.action.microbatch ? fmt::format("{}", *tile.action.microbatch) : "opt";
+      const double size = tile.halves == 1 ? 11 : 9.5;
+      if (0.58 * size * static_cast<double>(number.size()) > at.width) return;
+      const bool dark = tile.light && tile.action.kind != ActionKind::kOptimizerStep;
+      add("<text x=\"{:.1f}\" y=\"{:.1f}\"{}{}>{}</text>\n", at.left + at.width / 2,
+          at.top + at.height / 2 + 0.36 * size, tile.halves == 1 ? "" : " font-size=\"9.5\"",
+          dark ? " fill=\"#111111\"" : "", number);
+    });
+    add("</g>\n");
+  }
+
+  // From the sender's line to the receiver's, behind what ranks between them compute.
   void draw(const ClockMessage& message) {
     if (message.end <= message.begin) return;
     const bool down = message.from < message.to;
