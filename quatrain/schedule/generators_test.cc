@@ -104,6 +104,13 @@ TEST(Interleaved, GroupsOfAnySize) {
   }
 }
 
+TEST(ZeroBubbleH1Fused, HalvesAtTheEnds) {
+  EXPECT_EQ(to_csv(zero_bubble_h1_fused(3, 5)),
+            "0F0,0F1,0F2,0B0,0F3,0B1,0F4,0B2,0B3,0B4\n"
+            "1F0,1F1,1I0,1F2,1B1,1F3,1B2,1F4,1B3,1I4,1W0,1W4\n"
+            "2F0,2I0,2F1,2I1,2F2,2B2,2F3,2B3,2F4,2B4,2W0,2W1\n");
+}
+
 // A rule is not stricter than the truth: what it refuses does not run.
 TEST(Interleaved, RefusedGroupsDeadlock) {
   EXPECT_FALSE(check(interleaved_1f1b(8, 2, 16, 4)).empty());
@@ -146,6 +153,7 @@ TEST(Peaks, FollowTheClosedForms) {
        }},
       {"looped-bfs", 2, [](int, int m, int v, int) { return m * v; }},
       {"zb-h1", 1, [](int p, int m, int, int) { return std::min(m, p); }},
+      {"zb-h1-fused", 1, [](int p, int m, int, int) { return std::min(m, p); }},
       {"zb-h2", 1, [](int p, int m, int, int) { return std::min(m, 2 * p - 1); }},
       {"interleaved-zb1p", 2, [](int p, int m, int v, int) { return std::min(m * v, v * p); }},
       {"zb-v", 2, [](int p, int m, int, int) { return 2 * std::min(m, p); }},

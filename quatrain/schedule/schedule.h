@@ -38,6 +38,7 @@ Schedule interleaved_1f1b(int num_ranks, int chunks, int num_microbatches, int g
 Schedule looped_bfs(int num_ranks, int chunks, int num_microbatches);
 // Split backwards.
 Schedule zero_bubble_h1(int num_ranks, int num_microbatches);
+Schedule zero_bubble_h1_fused(int num_ranks, int num_microbatches);
 Schedule zero_bubble_h2(int num_ranks, int num_microbatches);
 Schedule interleaved_zb1p(int num_ranks, int chunks, int num_microbatches, int group = 0);
 // Two stages a rank in a V.

@@ -37,6 +37,7 @@ TEST(Tables, FourRanksEightMicrobatches) {
       {"interleaved-1f1b", 2, 57, 57, 9, {11, 9, 7, 5}, 112},
       {"looped-bfs", 2, 57, 57, 9, {16, 16, 16, 16}, 112},
       {"zb-h1", 1, 27, 27, 3, {4, 4, 4, 4}, 48},
+      {"zb-h1-fused", 1, 28, 28, 4, {4, 4, 4, 4}, 48},
       {"zb-h2", 1, 27, 24, 0, {7, 7, 7, 7}, 48},
       {"zb-auto", 1, 27, 24, 0, {8, 8, 8, 8}, 48},
       {"interleaved-zb1p", 2, 51, 51, 3, {8, 8, 8, 8}, 112},
@@ -135,6 +136,7 @@ TEST(ClosedForms, OfTheBubble) {
     EXPECT_NEAR(bubble("interleaved-1f1b", v), all / v, 1e-9);
     EXPECT_NEAR(bubble("looped-bfs", v), all / v, 1e-9);
     EXPECT_NEAR(bubble("zb-h1", 1), hops * (f + i - w), 1e-9);
+    EXPECT_NEAR(bubble("zb-h1-fused", 1), hops * (f + i - w) + w, 1e-9);
     EXPECT_NEAR(bubble("interleaved-zb1p", v), hops * (f + i - w) / v, 1e-9);
     if (f + i >= 2 * w) {
       EXPECT_NEAR(bubble("zb-h2", 1), hops * (f + i - 2 * w), 1e-9);
