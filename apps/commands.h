@@ -24,5 +24,6 @@ Registered add_data_inspect(CLI::App& data);
 Registered add_schedule_list(CLI::App& schedule);
 Registered add_schedule_show(CLI::App& schedule);
 Registered add_schedule_check(CLI::App& schedule);
+Registered add_schedule_run(CLI::App& schedule);
 
 }  // namespace quatrain::apps

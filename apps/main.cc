@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
 
   CLI::App* data = app.add_subcommand("data", "Make and inspect token files");
   data->require_subcommand(1);
-  CLI::App* schedule = app.add_subcommand("schedule", "Pipeline schedules: list, draw, check");
+  CLI::App* schedule = app.add_subcommand("schedule", "Pipeline schedules: list, draw, check, run");
   schedule->require_subcommand(1);
   const std::vector<Registered> commands = {quatrain::apps::add_train(app),
                                             quatrain::apps::add_eval(app),
@@ -61,7 +61,8 @@ int main(int argc, char** argv) {
                                             quatrain::apps::add_data_inspect(*data),
                                             quatrain::apps::add_schedule_list(*schedule),
                                             quatrain::apps::add_schedule_show(*schedule),
-                                            quatrain::apps::add_schedule_check(*schedule)};
+                                            quatrain::apps::add_schedule_check(*schedule),
+                                            quatrain::apps::add_schedule_run(*schedule)};
   if (const std::string wrong = unknown_command(app, argc, argv); !wrong.empty()) {
     std::fprintf(stderr, "quatrain: %s\n", wrong.c_str());
     return quatrain::apps::kUsage;

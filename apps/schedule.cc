@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cmath>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/guard.h"
+#include "apps/schedule_options.h"
 #include "quatrain/base/error.h"
 #include "quatrain/base/file.h"
 #include "quatrain/base/text.h"
@@ -26,13 +24,6 @@ namespace quatrain::apps {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Whole numbers without ".0": most schedules are drawn at unit times.
-Json number(double value) {
-  const double whole = std::round(value);
-  if (value == whole && std::abs(value) < 1e15) return static_cast<std::int64_t>(whole);
-  return value;
-}
 
 std::string chunks_text(const ScheduleInfo& info) {
   if (info.min_chunks == info.max_chunks) return fmt::format("{}", info.min_chunks);
@@ -62,105 +53,28 @@ int list(bool json) {
 }
 
 struct ShowOptions {
-  std::string name;
-  ScheduleRequest request{.num_ranks = 4, .num_microbatches = 8, .chunks = 0};
+  ScheduleOptions schedule;
   std::string format = "grid";
-  std::vector<double> times{1, 1, 1, 0};
-  std::vector<double> stash{1, 0, -1};
   bool lowered = false;
   bool colour = false;
   int columns = 100;
   bool json = false;
 };
 
-constexpr std::string_view kFile = "file:";
-
-// The fewest that the schedule has; two where it is made for several.
-int usual_chunks(std::string_view name) {
-  for (const ScheduleInfo& info : schedule_table()) {
-    if (info.name == name) return std::min(2, std::max(info.min_chunks, info.max_chunks));
-  }
-  return 1;
-}
-
-RankTimes rank_times(const ShowOptions& options) {
-  const std::vector<double>& times = options.times;
-  return {times[0], times[1], times[2], times[3]};
-}
-
-ScheduleRequest complete(const ShowOptions& options) {
-  ScheduleRequest request = options.request;
-  if (request.chunks == 0) request.chunks = usual_chunks(options.name);
-  request.costs.times = rank_times(options);
-  request.costs.stash = {options.stash[0], options.stash[1], options.stash[2]};
-  return request;
-}
-
-Schedule made(const ShowOptions& options) {
-  if (!options.name.starts_with(kFile)) return make_schedule(options.name, complete(options));
-  const std::string path = options.name.substr(kFile.size());
-  Schedule schedule = schedule_from_csv(read_file(path));
-  throw_if_any(check(schedule));
-  return schedule;
-}
-
-struct Shown {
-  Schedule schedule;
-  Timeline timeline;
-  std::vector<double> peak_stash;
-};
-
-Shown shown(const ShowOptions& options) {
-  Shown result;
-  result.schedule = made(options);
-  const Durations durations = even_durations(result.schedule, rank_times(options));
+ShownSchedule shown(const ShowOptions& options) {
+  ShownSchedule result;
+  result.name = options.schedule.name;
+  result.schedule = made(options.schedule);
+  const Durations durations = durations_of(options.schedule, result.schedule);
   if (options.lowered) {
     result.schedule = with_messages(result.schedule, simulate(result.schedule, durations));
   }
   result.timeline = simulate(result.schedule, durations);
-  const StashDeltas stash{options.stash[0], options.stash[1], options.stash[2]};
-  result.peak_stash = peak_stash(
-      result.schedule,
-      std::vector<StashDeltas>(static_cast<std::size_t>(result.schedule.num_stages), stash));
+  result.peak_stash = peaks(options.schedule, result.schedule);
   return result;
 }
 
-int chunks_of(const Schedule& schedule) {
-  return schedule.num_stages / static_cast<int>(schedule.per_rank.size());
-}
-
-Json document(const ShowOptions& options, const Shown& result) {
-  const Timeline& timeline = result.timeline;
-  Json peaks = Json::array(), exposed = Json::array(), rows = Json::array();
-  for (double peak : result.peak_stash) peaks.push_back(number(peak));
-  for (double time : timeline.exposed_communication) exposed.push_back(time);
-  for (const std::vector<Action>& row : result.schedule.per_rank) {
-    Json texts = Json::array();
-    for (const Action& action : row) texts.push_back(to_string(action));
-    rows.push_back(std::move(texts));
-  }
-  return {{"schedule", options.name},
-          {"ranks", result.schedule.per_rank.size()},
-          {"microbatches", result.schedule.num_microbatches},
-          {"chunks", chunks_of(result.schedule)},
-          {"makespan", timeline.makespan},
-          {"span", timeline.span},
-          {"bubble", timeline.bubble},
-          {"bubble_rate", timeline.bubble_rate},
-          {"peak_stash", peaks},
-          {"messages", timeline.messages.size()},
-          {"exposed_communication", exposed},
-          {"rows", rows}};
-}
-
-std::string title(const ShowOptions& options, const Shown& result) {
-  const int chunks = chunks_of(result.schedule);
-  return fmt::format("{}: {} ranks, {} micro-batches, {} chunk{} a rank", options.name,
-                     result.schedule.per_rank.size(), result.schedule.num_microbatches, chunks,
-                     chunks == 1 ? "" : "s");
-}
-
-std::string facts(const Shown& result) {
+std::string facts(const ShownSchedule& result) {
   const Timeline& timeline = result.timeline;
   return fmt::format(
       "makespan {:.6g}  span {:.6g}  bubble {:.6g} ({:.2f} %)  {} messages\nmost activations of "
@@ -171,20 +85,20 @@ std::string facts(const Shown& result) {
 
 int show(const ShowOptions& options) {
   Console console(options.json);
-  const Shown result = shown(options);
+  const ShownSchedule result = shown(options);
   if (options.json) {
-    console.document(document(options, result));
+    console.document(document(result));
   } else if (options.format == "csv") {
     std::string text = to_csv(result.schedule);
     text.pop_back();
     console.line(text);
   } else if (options.format == "svg") {
-    console.line(to_svg(result.timeline, title(options, result)));
+    console.line(to_svg(result.timeline, title(result)));
   } else if (options.format == "trace") {
     console.line(to_chrome_trace(result.timeline));
   } else {
     const GridOptions grid{.columns = options.columns, .colour = options.colour};
-    console.line(title(options, result));
+    console.line(title(result));
     console.line(to_grid(result.timeline, grid) + facts(result));
   }
   return kDone;
@@ -262,33 +176,10 @@ Registered add_schedule_list(CLI::App& schedule) {
 Registered add_schedule_show(CLI::App& schedule) {
   CLI::App* parser = schedule.add_subcommand("show", "One schedule: its picture, times and peaks");
   auto options = std::make_shared<ShowOptions>();
-  ScheduleRequest& request = options->request;
-  parser->add_option("name", options->name, "a schedule of the list, or file:PATH.csv")->required();
-  parser->add_option("--ranks", request.num_ranks, "pipeline ranks")->capture_default_str();
-  parser->add_option("--microbatches", request.num_microbatches)->capture_default_str();
-  parser->add_option("--chunks", request.chunks, "stages a rank; default: what it is made for");
-  parser->add_option("--group", request.group,
-                     "micro-batches that pass a chunk before the next, of interleaved schedules");
+  add_schedule_options(*parser, options->schedule);
   parser->add_option("--format", options->format, "what to print")
       ->check(CLI::IsMember({"grid", "csv", "svg", "trace"}))
       ->capture_default_str();
-  parser
-      ->add_option("--times", options->times,
-                   "F,I,W,message: a rank's whole share of a micro-batch, and one message, in any "
-                   "unit (F,B,W,comm)")
-      ->delimiter(',')
-      ->expected(4)
-      ->check(CLI::NonNegativeNumber);
-  parser
-      ->add_option("--stash", options->stash,
-                   "F,I,W: what each action of a stage adds to what its rank keeps (F,B,W)")
-      ->delimiter(',')
-      ->expected(3);
-  parser
-      ->add_option("--memory-limit", request.costs.memory_limit,
-                   "of schedules made for costs, in the activations of as many micro-batches as "
-                   "there are ranks: 1 is ZB-1p, 2 ZB-2p")
-      ->check(CLI::PositiveNumber);
   parser->add_flag("--lowered", options->lowered, "with messages written out");
   parser->add_flag("--colour,--color", options->colour, "the grid in colour");
   parser->add_option("--columns", options->columns, "of the terminal")

@@ -88,7 +88,7 @@ class Clock {
       advance(rank);
     }
     refuse_deadlock();
-    sum_up();
+    sum_up(timeline_);
     return std::move(timeline_);
   }
 
@@ -205,32 +205,10 @@ class Clock {
   }
   double table_duration(const Action& action) const {
     const StageDurations& stage = durations_.of_stage[static_cast<std::size_t>(action.stage)];
-    const auto part = [&](bool backward) {
-      return action.unit ? std::max(1, passes_[cell(backward, action, action.stage)].parts) : 1;
-    };
-    switch (action.kind) {
-      case ActionKind::kForward:
-        return stage.forward / part(false);
-      case ActionKind::kBackwardInput:
-        return stage.input / part(true);
-      case ActionKind::kBackwardWeight:
-        return stage.weight / part(true);
-      case ActionKind::kBackward:
-        return stage.fused / part(true);
-      case ActionKind::kOptimizerStep:
-        return stage.optimizer;
-      case ActionKind::kSendForward:
-      case ActionKind::kRecvForward:
-      case ActionKind::kSendBackward:
-      case ActionKind::kRecvBackward:
-      case ActionKind::kUnshard:
-      case ActionKind::kReshard:
-      case ActionKind::kReduceGrad:
-      case ActionKind::kReduceTied:
-      case ActionKind::kNormPart:
-        return 0.0;
-    }
-    return 0.0;
+    const double whole = time_of(stage, action.kind);
+    if (!action.unit || action.kind > ActionKind::kBackward) return whole;
+    const bool backward = action.kind != ActionKind::kForward;
+    return whole / std::max(1, passes_[cell(backward, action, action.stage)].parts);
   }
 
   void advance(std::size_t rank) {
@@ -371,23 +349,6 @@ class Clock {
     if (!waits.empty()) throw ConfigError("deadlock: " + waits);
   }
 
-  void sum_up() {
-    double work = 0.0;
-    for (const std::vector<ClockEvent>& row : timeline_.per_rank) {
-      double first = kNever, last = 0.0;
-      for (const ClockEvent& event : row) {
-        timeline_.makespan = std::max(timeline_.makespan, event.end);
-        if (!is_work(event.action.kind)) continue;
-        first = std::min(first, event.begin);
-        last = std::max(last, event.end);
-        work += event.end - event.begin;
-      }
-      if (first != kNever) timeline_.span = std::max(timeline_.span, last - first);
-    }
-    timeline_.bubble = timeline_.span - work / static_cast<double>(num_ranks_);
-    timeline_.bubble_rate = timeline_.span > 0.0 ? timeline_.bubble / timeline_.span : 0.0;
-  }
-
   const Schedule& schedule_;
   const Durations& durations_;
   std::size_t num_ranks_;
@@ -403,6 +364,24 @@ class Clock {
 };
 
 }  // namespace
+
+void sum_up(Timeline& timeline) {
+  double work = 0.0;
+  timeline.makespan = timeline.span = 0.0;
+  for (const std::vector<ClockEvent>& row : timeline.per_rank) {
+    double first = kNever, last = 0.0;
+    for (const ClockEvent& event : row) {
+      timeline.makespan = std::max(timeline.makespan, event.end);
+      if (!is_work(event.action.kind)) continue;
+      first = std::min(first, event.begin);
+      last = std::max(last, event.end);
+      work += event.end - event.begin;
+    }
+    if (first != kNever) timeline.span = std::max(timeline.span, last - first);
+  }
+  timeline.bubble = timeline.span - work / static_cast<double>(timeline.per_rank.size());
+  timeline.bubble_rate = timeline.span > 0.0 ? timeline.bubble / timeline.span : 0.0;
+}
 
 Timeline simulate(const Schedule& schedule, const Durations& durations) {
   return Clock(schedule, durations).run();

@@ -29,6 +29,9 @@ struct Durations {
 // Every stage takes 1/chunks of F, I and W.
 Durations even_durations(const Schedule& schedule, const RankTimes& times);
 
+// Of one action that is no message and of the whole stage. What `of_stage` does not say takes none.
+double time_of(const StageDurations& stage, ActionKind kind);
+
 struct ClockEvent {
   Action action;
   double begin = 0.0;
@@ -66,6 +69,9 @@ struct Timeline {
 // Throws ConfigError where a rank waits for ever, naming every waiting action and what it waits
 // for. Linear in the number of actions.
 Timeline simulate(const Schedule& schedule, const Durations& durations);
+
+// Sets makespan, span and bubble from the events.
+void sum_up(Timeline& timeline);
 
 // [rank] the most it keeps at once, in the unit of the deltas, of rows whose actions are whole
 // stages. `of_stage` empty: in activations of a chunk, freed by the weight half.

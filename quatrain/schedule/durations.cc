@@ -7,6 +7,32 @@
 
 namespace quatrain {
 
+double time_of(const StageDurations& stage, ActionKind kind) {
+  switch (kind) {
+    case ActionKind::kForward:
+      return stage.forward;
+    case ActionKind::kBackwardInput:
+      return stage.input;
+    case ActionKind::kBackwardWeight:
+      return stage.weight;
+    case ActionKind::kBackward:
+      return stage.fused;
+    case ActionKind::kOptimizerStep:
+      return stage.optimizer;
+    case ActionKind::kSendForward:
+    case ActionKind::kRecvForward:
+    case ActionKind::kSendBackward:
+    case ActionKind::kRecvBackward:
+    case ActionKind::kUnshard:
+    case ActionKind::kReshard:
+    case ActionKind::kReduceGrad:
+    case ActionKind::kReduceTied:
+    case ActionKind::kNormPart:
+      return 0.0;
+  }
+  return 0.0;
+}
+
 Durations even_durations(const Schedule& schedule, const RankTimes& times) {
   CHECK(!schedule.rank_of_stage.empty(), "no placement");
   // Of one replica: the second one's stages do not add to a micro-batch's time on a rank.
