@@ -6,10 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <set>
 
 #include "quatrain/base/file.h"
 #include "quatrain/cost/pipeline_test_support.h"
 #include "quatrain/schedule/messages.h"
+#include "quatrain/spec/run_config.h"
 
 namespace quatrain {
 namespace {
@@ -171,6 +173,16 @@ TEST(Lower, GatherOnceIsThePlans) {
   const int often = gathers();
   plan.gather_once = true;
   EXPECT_LT(gathers(), often);
+}
+
+// What a configuration may name is what there is, but for two replicas.
+TEST(PlanSchedule, EveryGeneratorCanBeNamed) {
+  std::set<std::string_view> want{"file:PATH"};
+  for (const std::string_view name : schedule_names()) {
+    if (name != "dualpipe") want.insert(name);
+  }
+  const auto& names = runnable_schedules();
+  EXPECT_EQ(std::set<std::string_view>(names.begin(), names.end()), want);
 }
 
 }  // namespace

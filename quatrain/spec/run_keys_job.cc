@@ -60,10 +60,9 @@ void parallel_section(std::vector<Key>& keys) {
 
 const std::vector<std::string_view>& runnable_schedules() {
   static const std::vector<std::string_view> names{
-      "1f1b",      "gpipe",  "eager-1f1b", "interleaved-1f1b", "looped-bfs",
-      "zb-h1",     "zb-h2",  "zb-auto",    "interleaved-zb1p", "zb-v",
-      "zb-v-auto", "v-half", "v-min",      "1f1b-v",           "dualpipe-v",
-      "file:PATH"};
+      "1f1b",        "gpipe", "eager-1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1",
+      "zb-h1-fused", "zb-h2", "zb-auto",    "interleaved-zb1p", "zb-v",       "zb-v-auto",
+      "v-half",      "v-min", "1f1b-v",     "dualpipe-v",       "file:PATH"};
   return names;
 }
 

@@ -29,6 +29,7 @@ inline std::vector<RunSchedule> run_schedules() {
           {"interleaved-1f1b", 2},
           {"looped-bfs", 2},
           {"zb-h1"},
+          {"zb-h1-fused"},
           {"zb-h2"},
           {"zb-auto"},
           {"interleaved-zb1p", 2},
