@@ -25,6 +25,8 @@ struct RunOptions {
   ScheduleOptions schedule;
   double unit_ms = 20.0;
   int runs = 5;
+  int steps = 1;
+  bool post_validation = false;
   bool json = false;
 };
 
@@ -46,14 +48,19 @@ ShownSchedule simulated(const ScheduleOptions& options) {
   return result;
 }
 
+ClockRun clock_run(const RunOptions& options) {
+  const std::chrono::duration<double, std::milli> unit(options.unit_ms);
+  return {.unit = std::chrono::duration_cast<std::chrono::nanoseconds>(unit),
+          .steps = options.steps,
+          .end = options.post_validation ? StepEnd::kPostValidation : StepEnd::kSum};
+}
+
 // The run with the median bubble rate; rows as they ran.
 ShownSchedule measured(const RunOptions& options, const ShownSchedule& predicted) {
   const Durations durations = durations_of(options.schedule, predicted.schedule);
-  const std::chrono::duration<double, std::milli> unit(options.unit_ms);
   std::vector<Timeline> timelines;
   for (int run = 0; run < options.runs; ++run) {
-    timelines.push_back(run_on_clock(predicted.schedule, durations,
-                                     std::chrono::duration_cast<std::chrono::nanoseconds>(unit)));
+    timelines.push_back(run_on_clock(predicted.schedule, durations, clock_run(options)));
   }
   std::ranges::sort(timelines, {}, &Timeline::bubble_rate);
   ShownSchedule result = predicted;
@@ -75,8 +82,28 @@ ShownSchedule without_messages(ShownSchedule shown) {
   return shown;
 }
 
-std::string text(const RunOptions& options, const ShownSchedule& predicted,
-                 const ShownSchedule& run) {
+// From one step to the next: a sum over all ranks makes it the makespan, else it is the span.
+struct Periods {
+  double simulated, measured, work;
+  double rate(double period) const { return 1.0 - work / period; }
+};
+Periods periods(const RunOptions& options, const Timeline& predicted, const Timeline& run) {
+  return {options.post_validation ? predicted.span : predicted.makespan,
+          step_period(run, options.steps), predicted.span - predicted.bubble};
+}
+
+std::string table_of_steps(const Periods& of) {
+  Table table({"", "from step to step", "bubble rate"});
+  const auto add = [&](const char* what, double period) {
+    table.add(
+        {what, fmt::format("{:.4g}", period), fmt::format("{:.2f} %", 100 * of.rate(period))});
+  };
+  add("simulated", of.simulated);
+  add("measured", of.measured);
+  return table.to_string();
+}
+
+std::string table_of_step(const Timeline& predicted, const Timeline& run) {
   Table table({"", "makespan", "span", "bubble", "bubble rate", "messages"});
   const auto add = [&](const char* what, const Timeline& timeline) {
     table.add({what, fmt::format("{:.4g}", timeline.makespan), fmt::format("{:.4g}", timeline.span),
@@ -84,22 +111,30 @@ std::string text(const RunOptions& options, const ShownSchedule& predicted,
                fmt::format("{:.2f} %", 100 * timeline.bubble_rate),
                fmt::format("{}", timeline.messages.size())});
   };
-  add("simulated", predicted.timeline);
-  add("measured", run.timeline);
-  return fmt::format("{}\n{}a unit is {:.6g} ms; measured: the median of {} run{}",
-                     title(predicted), table.to_string(), options.unit_ms, options.runs,
-                     options.runs == 1 ? "" : "s");
+  add("simulated", predicted);
+  add("measured", run);
+  return table.to_string();
 }
 
 int run(const RunOptions& options) {
   Console console(options.json);
   const ShownSchedule predicted = simulated(options.schedule);
   const ShownSchedule ran = measured(options, predicted);
-  console.line(text(options, predicted, ran));
-  console.document({{"simulated", document(without_messages(predicted))},
-                    {"measured", document(ran)},
-                    {"unit_ms", options.unit_ms},
-                    {"runs", options.runs}});
+  nlohmann::ordered_json both = {{"simulated", document(without_messages(predicted))},
+                                 {"measured", document(ran)},
+                                 {"unit_ms", options.unit_ms},
+                                 {"runs", options.runs}};
+  std::string table = table_of_step(predicted.timeline, ran.timeline);
+  if (options.steps > 1) {
+    const Periods of = periods(options, predicted.timeline, ran.timeline);
+    table = table_of_steps(of);
+    both["simulated"]["step_period"] = of.simulated;
+    both["measured"]["step_period"] = of.measured;
+  }
+  console.line(fmt::format("{}\n{}a unit is {:.6g} ms; measured: the median of {} run{}",
+                           title(predicted), table, options.unit_ms, options.runs,
+                           options.runs == 1 ? "" : "s"));
+  console.document(both);
   return kDone;
 }
 
@@ -116,8 +151,15 @@ Registered add_schedule_run(CLI::App& schedule) {
   parser->add_option("--runs", options->runs, "of which the median counts")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
+  parser->add_option("--steps", options->steps, "one behind the other; then of their period")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  parser->add_flag("--post-validation", options->post_validation,
+                   "no sum over all ranks between steps, but the chain of post-validation");
   parser->add_flag("--json", options->json, "one JSON document on stdout, the rest on stderr");
-  parser->footer("Example:\n  quatrain schedule run zb-h1 --ranks 4 --microbatches 8");
+  parser->footer(
+      "Examples:\n  quatrain schedule run zb-h1 --ranks 4 --microbatches 8\n"
+      "  quatrain schedule run zb-h2 --ranks 4 --microbatches 8 --steps 4 --post-validation");
   return {parser, [options] { return run(*options); }};
 }
 

@@ -7,7 +7,8 @@ a measured rate is more than 2 points off or a run fails.
     bench/schedule_clock.py BUILD_FOLDER [--ranks 4 8 16] [--schedules 1f1b zb-h1 ...]
 
 F, B, W and a message take the times of the Zero Bubble paper's models (arXiv:2401.10241, its
-profiled times): 1.5B, 6.2B and 14.6B on 4, 8 and 16 ranks. Takes a quarter of an hour or more.
+profiled times), stretched so that a forward takes 20 ms: 1.5B, 6.2B and 14.6B on 4, 8 and 16 ranks.
+Takes 20 minutes; ranks sleep, so one process for each --ranks may run beside the others.
 """
 import argparse
 import json
@@ -17,6 +18,7 @@ import sys
 
 TIMES = {4: "18.522,18.086,9.337,0.601", 8: "29.718,29.444,19.927,0.527",
          16: "11.347,11.248,8.132,0.377"}
+UNIT_MS = {4: 1.1, 8: 0.7, 16: 1.8}
 ROUNDS = (1, 2, 4)  # micro-batches over ranks
 POINTS = 2.0
 USAGE = 2  # exit code: not defined there, or the executor refuses it
@@ -41,8 +43,9 @@ def listed(build):
 class Table:
     """Cells as they are measured, and what was wrong."""
 
-    def __init__(self, build):
+    def __init__(self, build, runs):
         self.build = build
+        self.runs = runs
         self.rows, self.refused, self.failures = [], {}, []
 
     def add_row(self, schedule, ranks):
@@ -57,7 +60,8 @@ class Table:
                  "--times", TIMES[ranks]]
         if quatrain(self.build, "show", *where)[0] == USAGE:
             return ""
-        code, result = quatrain(self.build, "run", *where)
+        code, result = quatrain(self.build, "run", *where, "--unit-ms", UNIT_MS[ranks],
+                                "--runs", self.runs)
         label = f"{schedule}, {ranks} ranks, {microbatches} micro-batches"
         if code == USAGE:
             self.refused.setdefault(schedule, result)
@@ -84,16 +88,19 @@ def parse_arguments():
     parser.add_argument("build")
     parser.add_argument("--ranks", type=int, nargs="+", default=list(TIMES), choices=TIMES)
     parser.add_argument("--schedules", nargs="+", help="default: all that are listed")
+    parser.add_argument("--runs", type=int, default=5, help="of which the median counts")
     return parser.parse_args()
 
 
 def main():
     args = parse_arguments()
-    table = Table(args.build)
+    table = Table(args.build, args.runs)
     for schedule in args.schedules or listed(args.build):
         for ranks in args.ranks:
             table.add_row(schedule, ranks)
-    out = pathlib.Path(args.build) / "bench" / "schedule_clock.md"
+    which = "" if args.ranks == list(TIMES) else "_p" + "_".join(map(str, args.ranks))
+    out = pathlib.Path(args.build) / "bench" / f"schedule_clock{which}.md"
+    out.parent.mkdir(exist_ok=True)
     out.write_text(table.text())
     print(table.text())
     for schedule, reason in table.refused.items():

@@ -6,15 +6,18 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
-#include <set>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "quatrain/base/check.h"
 #include "quatrain/comm/thread/thread.h"
 #include "quatrain/engine/pipeline.h"
+#include "quatrain/engine/post_validation.h"
 #include "quatrain/engine/rank_thread.h"
 #include "quatrain/engine/row_runner.h"
+#include "quatrain/engine/step_numbers.h"
+#include "quatrain/schedule/messages.h"
 
 namespace quatrain {
 namespace {
@@ -113,24 +116,65 @@ Timeline together(std::vector<RankRecord> records) {
   return timeline;
 }
 
+// The steps of one rank.
+class RankRun {
+ public:
+  RankRun(Communicator& world, const Schedule& schedule, StageWork& stages)
+      : world_(world),
+        row_(schedule.per_rank[static_cast<std::size_t>(world.rank())]),
+        pipeline_(world, schedule.rank_of_stage.front()),
+        stages_(stages),
+        chain_(world, 0) {}
+
+  void run(const ClockRun& options) {
+    world_.barrier().wait();
+    const bool chained = options.end == StepEnd::kPostValidation;
+    for (int step = 0; step < options.steps; ++step) {
+      const std::span<const Action> ahead = ahead_of_validation(row_);
+      RowRunner runner(pipeline_, stages_, trace_);
+      runner.run(ahead);
+      if (chained && step > 0) chain_.whole();
+      runner.run(std::span(row_).subspan(ahead.size()));
+      runner.finish();
+      if (chained) chain_.pass_on(StepNumbers(0));
+      if (!chained && options.steps > 1) StepNumbers(0).sum_over(world_);
+    }
+    if (chained) chain_.whole();
+  }
+
+ private:
+  Communicator& world_;
+  const std::vector<Action>& row_;
+  Pipeline pipeline_;
+  StageWork& stages_;
+  NumberChain chain_;
+  TraceRecorder trace_;
+};
+
 }  // namespace
 
-Timeline run_on_clock(const Schedule& schedule, const Durations& durations,
-                      std::chrono::nanoseconds unit) {
+Timeline run_on_clock(const Schedule& schedule, const Durations& durations, const ClockRun& run) {
   CHECK(schedule.rank_of_stage.size() == 1, "{} replicas", schedule.rank_of_stage.size());
   std::vector<RankRecord> records(schedule.per_rank.size());
-  const WallClock clock(unit);
+  const WallClock clock(run.unit);
   run_thread_ranks(static_cast<int>(records.size()), {}, [&](std::unique_ptr<Communicator> world) {
     const RankThread prologue({});
-    const auto rank = static_cast<std::size_t>(world->rank());
-    Pipeline pipeline(*world, schedule.rank_of_stage.front());
     ClockStages stages(schedule, durations, clock);
-    TraceRecorder trace;
-    world->barrier().wait();
-    run_row(schedule.per_rank[rank], pipeline, stages, trace);
-    records[rank] = stages.take_record();
+    RankRun(*world, schedule, stages).run(run);
+    records[static_cast<std::size_t>(world->rank())] = stages.take_record();
   });
   return together(std::move(records));
+}
+
+double step_period(const Timeline& timeline, int steps) {
+  CHECK(steps >= 2, "{} steps have no period", steps);
+  double longest = 0.0;
+  for (const std::vector<ClockEvent>& row : timeline.per_rank) {
+    const std::size_t first = row.size() / static_cast<std::size_t>(steps);
+    if (first == 0) continue;
+    longest = std::max(longest, (row.back().end - row[first - 1].end) / (steps - 1));
+  }
+  return longest;
 }
 
 }  // namespace quatrain

@@ -18,21 +18,21 @@ namespace {
 
 using namespace std::chrono_literals;
 
-struct ClockRun {
+struct Ran {
   Schedule schedule;
   Durations durations;
   Timeline simulated;
   Timeline measured;
 };
 
-ClockRun run_once(const std::string& name, const ScheduleRequest& request, const RankTimes& times,
-                  std::chrono::nanoseconds unit) {
-  ClockRun result;
+Ran run_once(const std::string& name, const ScheduleRequest& request, const RankTimes& times,
+             std::chrono::nanoseconds unit) {
+  Ran result;
   const Schedule schedule = without_pairs(make_schedule(name, request));
   result.durations = even_durations(schedule, times);
   result.schedule = with_messages(schedule, simulate(schedule, result.durations));
   result.simulated = simulate(result.schedule, result.durations);
-  result.measured = run_on_clock(result.schedule, result.durations, unit);
+  result.measured = run_on_clock(result.schedule, result.durations, {.unit = unit});
   return result;
 }
 
@@ -54,7 +54,7 @@ Texts ran(const std::vector<ClockEvent>& events) {
 
 // Every message leaves behind what it carries, is used its time later, and what uses it begins
 // after.
-void expect_messages_in_order(const ClockRun& run) {
+void expect_messages_in_order(const Ran& run) {
   std::map<std::string, const ClockEvent*> events;
   for (const auto& row : run.measured.per_rank) {
     for (const ClockEvent& event : row) events[to_string(event.action)] = &event;
@@ -85,8 +85,8 @@ class ClockStages : public testing::TestWithParam<std::pair<const char*, int>> {
 
 TEST_P(ClockStages, RunTheRowsInTheirTime) {
   const auto& [name, chunks] = GetParam();
-  const ClockRun run = run_once(name, {.num_ranks = 4, .num_microbatches = 8, .chunks = chunks},
-                                {.message = 0.1}, 10ms);
+  const Ran run = run_once(name, {.num_ranks = 4, .num_microbatches = 8, .chunks = chunks},
+                           {.message = 0.1}, 10ms);
   for (std::size_t rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(ran(run.measured.per_rank[rank]), computations(run.schedule.per_rank[rank]));
   }
@@ -107,19 +107,32 @@ INSTANTIATE_TEST_SUITE_P(, ClockStages,
                          });
 
 TEST(RunOnClock, MessagesHoldNoSenderUp) {
-  const ClockRun run =
-      run_once("gpipe", {.num_ranks = 2, .num_microbatches = 4}, {.message = 50}, 2ms);
+  const Ran run = run_once("gpipe", {.num_ranks = 2, .num_microbatches = 4}, {.message = 50}, 2ms);
   const ClockEvent& last_forward = run.measured.per_rank[0][3];
   EXPECT_EQ(to_string(last_forward.action), "0F3");
   EXPECT_LT(last_forward.begin, run.measured.per_rank[1][0].begin);
   EXPECT_GE(run.measured.exposed_communication[1], 45);
 }
 
+// ZB-H2 has no bubble where nothing holds ranks together between steps, and one where a sum does.
+TEST(RunOnClock, StepsOneBehindTheOther) {
+  const Schedule schedule = with_messages(zero_bubble_h2(4, 8));
+  const Durations durations = even_durations(schedule, {});
+  for (const auto& [end, least] :
+       {std::pair{StepEnd::kSum, 27.0}, {StepEnd::kPostValidation, 24.0}}) {
+    const ClockRun options{.unit = 4ms, .steps = 3, .end = end};
+    const Timeline timeline = run_on_clock(schedule, durations, options);
+    EXPECT_EQ(timeline.per_rank[0].size(), 3 * 3 * 8);
+    EXPECT_GE(step_period(timeline, 3), least - 1e-6);
+    EXPECT_LE(step_period(timeline, 3), 2 * least);
+  }
+}
+
 TEST(RunOnClock, RowsThatDeadlockSaySoAtOnce) {
   const Schedule schedule = schedule_from_csv(
       "0F0,0RECV_B0,0B0,0SEND_F0\n"
       "1RECV_F0,1F0,1B0,1SEND_B0\n");
-  EXPECT_THROW(run_on_clock(schedule, even_durations(schedule, {}), 1ms), CommError);
+  EXPECT_THROW(run_on_clock(schedule, even_durations(schedule, {}), {.unit = 1ms}), CommError);
 }
 
 }  // namespace
