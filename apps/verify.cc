@@ -79,7 +79,12 @@ class Configs {
 
   std::optional<RunConfig> without(Axis axis) const {
     try {
-      return with_batch_of(changed({fmt::format("parallel.{}=1", name(axis))}), subject);
+      std::vector<std::string> changes = {fmt::format("parallel.{}=1", name(axis))};
+      if (axis == Axis::kPp) {
+        changes.insert(changes.end(), {"parallel.schedule=1f1b", "parallel.chunks=1",
+                                       "parallel.layers_per_stage=[]"});
+      }
+      return with_batch_of(changed(changes), subject);
     } catch (const ConfigError&) {
       return std::nullopt;
     }
@@ -136,6 +141,8 @@ std::string geometry(const RunConfig& config) {
   }
   if (degrees.empty()) degrees.emplace_back("one rank");
   std::string text = fmt::format("{}, zero {}", join(degrees, " x "), plan.zero_stage);
+  if (mesh.degree(Axis::kPp) > 1) text += ", " + plan.schedule;
+  if (plan.chunks > 1) text += fmt::format(", {} chunks", plan.chunks);
   if (plan.sequence_parallel) text += ", sequence_parallel";
   if (plan.recompute != Recompute::kNone)
     text += fmt::format(", recompute {}", name(plan.recompute));

@@ -10,7 +10,6 @@
 #include <span>
 #include <utility>
 
-#include "quatrain/engine/model_stages.h"
 #include "quatrain/engine/pass_builder.h"
 #include "quatrain/engine/row_runner.h"
 #include "quatrain/engine/update.h"
@@ -44,7 +43,7 @@ struct Executor::Impl final : StageWork {
         options(opts),
         update(units, parts.optimizer,
                {.max_norm = opts.max_norm, .post_validation = opts.post_validation}),
-        stages(model, options.on_output) {
+        stages(model, options.on_output, options.on_pass) {
     parts.world.barrier().wait();  // so that the traces of all ranks begin at one time
     trace = TraceRecorder();
   }

@@ -10,7 +10,7 @@
 
 #include "quatrain/comm/communicator.h"
 #include "quatrain/data/data_loader.h"
-#include "quatrain/engine/microbatch.h"
+#include "quatrain/engine/model_stages.h"
 #include "quatrain/engine/pipeline.h"
 #include "quatrain/engine/step_report.h"
 #include "quatrain/engine/zero_units.h"
@@ -32,6 +32,7 @@ struct ExecutorOptions {
   LayerObserver on_output = nullptr;  // of every micro-batch
   // Called behind each action of a row but messages.
   std::function<void(const Action& action)> after_action = nullptr;
+  PassHook on_pass = nullptr;         // of every stage and micro-batch
 };
 
 class Executor {

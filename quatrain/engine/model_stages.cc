@@ -11,13 +11,13 @@
 
 namespace quatrain {
 
-ModelStages::ModelStages(const Model& model, LayerObserver observer)
-    : model_(model), observer_(std::move(observer)) {}
+ModelStages::ModelStages(const Model& model, LayerObserver observer, PassHook on_pass)
+    : model_(model), observer_(std::move(observer)), on_pass_(std::move(on_pass)) {}
 
 void ModelStages::begin(std::vector<Pass> passes) {
   microbatches_.clear();
   rows_.clear();
-  for (Pass& pass : passes) {
+  for (const Pass& pass : passes) {
     rows_.push_back(model_.tensor_parallel().own(pass.positions_BT.numel()).size());
     auto& stages = microbatches_.emplace_back();
     for (std::size_t i = 0; i < model_.stages().size(); ++i) {
@@ -27,8 +27,10 @@ void ModelStages::begin(std::vector<Pass> passes) {
           observer_(first + layer, output);
         };
       }
+      Pass own = pass;
+      if (on_pass_) on_pass_(model_.stages()[i].stage, own);
       stages.push_back(
-          std::make_unique<Microbatch>(model_.layers_of(i), pass, std::move(observer)));
+          std::make_unique<Microbatch>(model_.layers_of(i), std::move(own), std::move(observer)));
     }
   }
 }

@@ -13,10 +13,14 @@
 
 namespace quatrain {
 
+// May change what a micro-batch carries through a stage, ahead of its forward.
+using PassHook = std::function<void(int stage, Pass& pass)>;
+
 class ModelStages {
  public:
   // `model` outlives it. The observer is told a layer's number in the whole model.
-  explicit ModelStages(const Model& model, LayerObserver observer = nullptr);
+  explicit ModelStages(const Model& model, LayerObserver observer = nullptr,
+                       PassHook on_pass = nullptr);
 
   // Forgets what there was; one pass a micro-batch.
   void begin(std::vector<Pass> passes);
@@ -39,6 +43,7 @@ class ModelStages {
 
   const Model& model_;
   LayerObserver observer_;
+  PassHook on_pass_;
   std::vector<std::vector<std::unique_ptr<Microbatch>>> microbatches_;  // [micro-batch][own stage]
   std::vector<std::int64_t> rows_;  // of each micro-batch's residual stream, this rank's
 };

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 
 #include "quatrain/engine/whole_model.h"
 
@@ -62,6 +61,15 @@ std::vector<TensorError> compare(const NamedTensors& got, const NamedTensors& wa
     return a.max_rel > b.max_rel;
   });
   return errors;
+}
+
+std::set<std::string> vanishing(const NamedTensors& tensors) {
+  const double scale = largest(tensors);
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : tensors) {
+    if (largest(tensor) <= kVanishing * scale) names.insert(name);
+  }
+  return names;
 }
 
 double relative_error(double got, double want) {

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,5 +28,7 @@ struct TensorError {
 // bias under softmax) counts as equal; NaN and infinity never do.
 std::vector<TensorError> compare(const NamedTensors& got, const NamedTensors& want);
 double relative_error(double got, double want);
+// Those that are zero but for rounding.
+std::set<std::string> vanishing(const NamedTensors& tensors);
 
 }  // namespace quatrain

@@ -13,13 +13,14 @@
 #include "quatrain/base/text.h"
 #include "quatrain/spec/parameters.h"
 #include "quatrain/verify/planted_fault.h"
+#include "quatrain/verify/stage_fault.h"
 
 namespace quatrain {
 namespace {
 
-enum class Subject : std::uint8_t { kNone, kParameter, kUnit, kGroup, kAxis };
+enum class Subject : std::uint8_t { kNone, kParameter, kUnit, kGroup, kAxis, kStage };
 
-enum class Second : std::uint8_t { kNone, kNumber, kAxis };
+enum class Second : std::uint8_t { kNone, kNumber, kAxis, kMicrobatch };
 
 struct Row {
   FaultKind kind;
@@ -33,8 +34,8 @@ std::unique_ptr<RankHooks> make(const FaultArguments& arguments) {
   return std::make_unique<Hooks>(arguments);
 }
 
-const std::vector<Row>& table() {
-  static const std::vector<Row> rows = {
+std::vector<Row> rows_of_ranks() {
+  return {
       {{"scale", "NAME:FACTOR", "the parameter's gradient is multiplied"},
        Subject::kParameter,
        Second::kNumber,
@@ -64,7 +65,7 @@ const std::vector<Row>& table() {
        Subject::kGroup,
        Second::kNumber,
        make<MissingGather>},
-      {{"norm_not_summed", "", "each rank takes the norm of its own shard"},
+      {{"norm_not_summed", "", "each rank takes the norm of what it holds alone"},
        Subject::kNone,
        Second::kNone,
        make<OwnNorm>},
@@ -81,6 +82,35 @@ const std::vector<Row>& table() {
        Second::kNone,
        make<SeedByRank>},
   };
+}
+
+std::vector<Row> rows_of_stages() {
+  return {
+      {{"missing_weight", "STAGE:M", "a stage adds no weight gradient of a micro-batch"},
+       Subject::kStage,
+       Second::kMicrobatch,
+       make<MissingWeight>},
+      {{"wrong_weight", "STAGE:M", "in place of one micro-batch's it adds another's once more"},
+       Subject::kStage,
+       Second::kMicrobatch,
+       make<WrongWeight>},
+      {{"stale_tied", "", "the last stage's copy of a tied table misses the first one's gradient"},
+       Subject::kNone,
+       Second::kNone,
+       make<StaleTied>},
+      {{"loss_twice", "", "the loss is divided by the number of micro-batches as well"},
+       Subject::kNone,
+       Second::kNone,
+       make<LossTwice>},
+  };
+}
+
+const std::vector<Row>& table() {
+  static const std::vector<Row> rows = [] {
+    std::vector<Row> all = rows_of_ranks();
+    for (const Row& row : rows_of_stages()) all.push_back(row);
+    return all;
+  }();
   return rows;
 }
 
@@ -121,6 +151,16 @@ double number_of(std::string_view text, std::string_view value) {
   return number;
 }
 
+int index_of(std::string_view text, std::string_view value) {
+  int index = 0;
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, index);
+  if (error != std::errc() || stop != end || index < 0) {
+    refuse(text, fmt::format("\"{}\" is no number from 0", value));
+  }
+  return index;
+}
+
 FaultArguments arguments_of(std::string_view text, std::string_view value, const Row& row,
                             const ModelSpec& spec) {
   FaultArguments arguments;
@@ -134,6 +174,7 @@ FaultArguments arguments_of(std::string_view text, std::string_view value, const
     if (colon == std::string_view::npos) refuse(text, fmt::format("give {}", row.kind.argument));
     const std::string_view second = value.substr(colon + 1);
     if (row.second == Second::kNumber) arguments.number = number_of(text, second);
+    if (row.second == Second::kMicrobatch) arguments.microbatch = index_of(text, second);
     if (row.second == Second::kAxis) {
       expect_one_of(text, second, axis_names());
       arguments.axis = second;
@@ -141,6 +182,7 @@ FaultArguments arguments_of(std::string_view text, std::string_view value, const
     value = value.substr(0, colon);
   }
   arguments.name = value;
+  if (row.subject == Subject::kStage) arguments.stage = index_of(text, value);
   if (row.subject == Subject::kParameter) expect_one_of(text, value, parameter_names(spec));
   if (row.subject == Subject::kAxis) {
     expect_one_of(text, value, axis_names());

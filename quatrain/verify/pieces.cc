@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quatrain/verify/pieces.h"
 
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/where.h>
 
 #include <limits>
 
@@ -18,6 +20,12 @@ Box box_of(const ShardPart& part) {
   box.begin[0] += part.first / row;
   box.size[0] = part.numel / row;
   return box;
+}
+
+// NaN is further than anything.
+void keep_furthest(const at::Tensor& kept, const at::Tensor& other, const at::Tensor& want) {
+  const at::Tensor nearer = other.sub(want).abs().le(kept.sub(want).abs());
+  kept.copy_(at::where(nearer.logical_or(kept.isnan()), kept, other));
 }
 
 ScatteredTensors owned(ZeroUnits& units, const Mesh& mesh, bool grads) {
@@ -65,6 +73,21 @@ at::Tensor assemble(const Scattered& tensor) {
 NamedTensors assemble(const ScatteredTensors& tensors) {
   NamedTensors named;
   for (const auto& [name, tensor] : tensors) named.emplace(name, assemble(tensor));
+  return named;
+}
+
+NamedTensors assemble(const ScatteredTensors& tensors, const NamedTensors& want) {
+  NamedTensors named = assemble(tensors);
+  for (auto& [name, whole] : named) {
+    const auto right = want.find(name);
+    if (right == want.end() || right->second.sizes() != whole.sizes()) continue;
+    for (const Piece& piece : tensors.at(name).pieces) {
+      const at::Tensor kept = within(whole, piece.box);
+      if (!at::equal(kept, piece.values)) {
+        keep_furthest(kept, piece.values, within(right->second, piece.box));
+      }
+    }
+  }
   return named;
 }
 

@@ -37,5 +37,8 @@ void merge(ScatteredTensors& into, const ScatteredTensors& more);
 // A copy of the whole tensor: of several copies the first, NaN where no rank holds anything.
 at::Tensor assemble(const Scattered& tensor);
 NamedTensors assemble(const ScatteredTensors& tensors);
+// Where copies differ, of each element the one that is furthest from `want`: what is wrong on any
+// rank is wrong in the whole. Tensors that `want` lacks, or has in another shape, as above.
+NamedTensors assemble(const ScatteredTensors& tensors, const NamedTensors& want);
 
 }  // namespace quatrain

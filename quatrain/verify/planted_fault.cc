@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults run their operation to its end where they stand: all ranks do the same, so nothing waits
-// for what comes later.
+// Faults of a group of data or tensor ranks may run an operation to its end where they stand: all
+// of the group do the same, so nothing waits for what comes later. Stages are at different places.
 #include "quatrain/verify/planted_fault.h"
 
 #include <ATen/ops/empty_like.h>
@@ -15,6 +15,8 @@
 
 #include "quatrain/base/check.h"
 #include "quatrain/base/error.h"
+#include "quatrain/spec/parameters.h"
+#include "quatrain/spec/stages.h"
 
 namespace quatrain {
 namespace {
@@ -62,6 +64,48 @@ at::Tensor packed_part(const at::Tensor& flat, const at::Tensor& packed) {
   return {};
 }
 
+class Then final : public Work::State {
+ public:
+  Then(Work work, std::function<void()> after) : work_(std::move(work)), after_(std::move(after)) {}
+  bool wait_until(Work::Deadline deadline) override {
+    if (!work_.wait_until(deadline)) return false;
+    after_();
+    return true;
+  }
+  bool done() const override { return work_.done(); }
+  std::vector<int> absent() const override { return work_.absent(); }
+
+ private:
+  Work work_;
+  std::function<void()> after_;
+};
+
+// On a rank of another stage: null.
+const Param* find_param(const Model& model, const std::string& name) {
+  for (const auto& unit : model.units()) {
+    for (const Param& param : unit->params()) {
+      if (param.info.name == name) return &param;
+    }
+  }
+  return nullptr;
+}
+
+// Over all ranks, in the order of their stages.
+std::vector<std::string> unit_names(const RankJob& job) {
+  const ModelSpec& spec = job.model.spec();
+  const std::vector<StageLayers> all = stage_layers(spec.layers, job.plan.stage_begin);
+  const std::vector<int>& placed = job.pipeline.rank_of_stage();
+  std::vector<std::string> names;
+  for (int rank = 0; rank < job.mesh.degree(Axis::kPp); ++rank) {
+    for (const UnitSpec& unit : unit_specs(spec, {}, {}, stages_of_rank(all, placed, rank))) {
+      if (std::find(names.begin(), names.end(), unit.name) == names.end()) {
+        names.push_back(unit.name);
+      }
+    }
+  }
+  return names;
+}
+
 // Not all of it: scores under RoPE see differences of positions alone.
 class ShiftedLoader final : public DataLoader {
  public:
@@ -107,10 +151,14 @@ at::Tensor PlantedFault::shard_value() { return of_shard(false); }
 
 std::vector<at::Tensor> PlantedFault::grads() {
   std::vector<at::Tensor> flat;
-  const at::Tensor& whole = job().model.param(arguments_.name).grad;
-  if (whole.defined()) flat.push_back(whole.view({-1}));
+  const Param* param = find_param(job().model, arguments_.name);
+  if (param != nullptr && param->grad.defined()) flat.push_back(param->grad.view({-1}));
   if (at::Tensor own = shard_grad(); own.defined()) flat.push_back(std::move(own));
   return flat;
+}
+
+Work PlantedFault::then(Work work, std::function<void()> after) {
+  return Work(std::make_unique<Then>(std::move(work), std::move(after)));
 }
 
 void ScaledGradient::on_gradients() {
@@ -126,11 +174,9 @@ Work ChangedSum::run(const Call& call, Communicator& group, const Forward& forwa
     at::Tensor sum = shared_part(grad, call.out);
     if (!sum.defined()) sum = packed_part(grad, call.out);
     if (!sum.defined()) continue;
-    const at::Tensor own = sum.clone();
-    forward(call).wait();
     if (group.size() > 1) met();
-    change(sum, own, group.size());
-    return {};
+    const at::Tensor own = sum.clone();
+    return then(forward(call), [this, sum, own, ranks = group.size()] { change(sum, own, ranks); });
   }
   return forward(call);
 }
@@ -144,8 +190,8 @@ std::unique_ptr<Communicator> SwappedShards::wrap(std::unique_ptr<Communicator> 
   return wrapped;
 }
 
-// Along the first axis on which the ranks 0 and 1 hold different parts of one size; this rank
-// itself where it has no partner. The same decision on every rank.
+// Along the first axis on which the ranks 0 and 1 hold different parts of one size, or neither
+// holds anything; this rank itself where it has no partner. The same decision on every rank.
 int SwappedShards::partner() {
   const ScatteredTensors own = owned_grads(job().units, job().mesh);
   const auto found = own.find(arguments().name);
@@ -163,14 +209,17 @@ int SwappedShards::partner() {
   const auto at_rank = places.accessor<std::int64_t, 2>();
   const Mesh& mesh = job().mesh;
   for (auto axis = mesh.order().rbegin(); axis != mesh.order().rend(); ++axis) {
-    bool fits = mesh.degree(*axis) > 1;
+    if (mesh.degree(*axis) == 1) continue;
+    bool fits = true;
+    bool some = false;
     for (int rank = 0; fits && rank < world_->size(); ++rank) {
       const std::vector<int> line = mesh.with_rank(rank).group(*axis);
       const auto a = at_rank[line[0]];
       const auto b = at_rank[line[1]];
-      fits = a[1] == b[1] && a[1] > 0 && a[0] != b[0];
+      fits = a[1] == b[1] && (a[1] == 0 || a[0] != b[0]);
+      some = some || a[1] > 0;
     }
-    if (!fits) continue;
+    if (!fits || !some) continue;
     const int at = mesh.coord(*axis);
     return at < 2 ? mesh.group(*axis)[static_cast<std::size_t>(1 - at)] : mesh.rank();
   }
@@ -182,7 +231,7 @@ int SwappedShards::partner() {
 
 void SwappedShards::on_gradients() {
   const int peer = partner();
-  if (peer == world_->rank()) return;
+  if (peer == world_->rank() || !shard_grad().defined()) return;
   met();
   const at::Tensor grad = shard_grad();
   const at::Tensor sent = grad.clone();
@@ -212,8 +261,7 @@ void RepeatedValue::on_gradients() {
 
 void StaleGather::built(RankJob& job) {
   PlantedFault::built(job);
-  std::vector<std::string> names;
-  for (const UnitShard& shard : job.units.shards()) names.push_back(shard.unit->name());
+  const std::vector<std::string> names = unit_names(job);
   if (std::find(names.begin(), names.end(), arguments().name) != names.end()) return;
   throw ConfigError(fmt::format("--inject stale_gather={}: no such unit; there are: {}",
                                 arguments().name, fmt::join(names, ", ")));
@@ -253,11 +301,17 @@ Work MissingGather::run(const Call& call, Communicator& group, const Forward& fo
   return {};
 }
 
+// Squares are summed by parameter, of a stage's ranks alone and then, with the loss behind them, of
+// all stages.
 Work OwnNorm::run(const Call& call, Communicator& group, const Forward& forward) {
   if (!in_norm_ || !is_sum(call) || group.size() == 1) return forward(call);
-  in_norm_ = false;
+  const auto count = static_cast<std::int64_t>(parameters(job().model.spec()).size());
+  const std::int64_t more = call.out.numel() - count;
+  if (call.out.dim() != 1 || (more != 0 && more != 1)) return forward(call);
   met();
-  return {};
+  const at::Tensor squares = call.out.narrow(0, 0, count);
+  const at::Tensor own = squares.clone();
+  return then(forward(call), [squares, own] { squares.copy_(own); });
 }
 
 // Token counts are the only integers that a step sums.

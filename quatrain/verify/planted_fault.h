@@ -16,6 +16,7 @@ struct FaultArguments {
   std::string name = {};  // of a parameter, unit or group
   std::string axis = {};
   double number = 0.0;                          // factor, count
+  int stage = -1, microbatch = -1;              // of the pipeline
   Mesh mesh = {};                               // of the rank
   std::shared_ptr<std::atomic<bool>> met = {};  // set by any rank whose run is changed
 };
@@ -43,6 +44,8 @@ class PlantedFault : public RankHooks {
   std::vector<at::Tensor> grads();
   at::Tensor shard_grad();   // undefined where this rank owns nothing of it
   at::Tensor shard_value();  // likewise
+  // Done when `work` is and, by who waits for it, `after`.
+  static Work then(Work work, std::function<void()> after);
 
  private:
   at::Tensor of_shard(bool grad);
@@ -134,7 +137,7 @@ class OwnNorm final : public PlantedFault {
   Work run(const Call& call, Communicator& group, const Forward& forward) override;
 
  private:
-  bool in_norm_ = false;  // from the gradients to the first sum over ranks
+  bool in_norm_ = false;  // from the gradients to the step's end
 };
 
 class OwnDivisor final : public PlantedFault {

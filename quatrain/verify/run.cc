@@ -78,6 +78,9 @@ class RankRun {
   RankJobOptions options() {
     RankJobOptions options = side_.job;
     options.executor.on_gradients = [hooks = hooks_.get()] { hooks->on_gradients(); };
+    options.executor.on_pass = [hooks = hooks_.get()](int stage, Pass& pass) {
+      hooks->on_pass(stage, pass);
+    };
     options.executor.on_output = [this](int layer, const at::Tensor& output) {
       const at::Tensor y = output.to(at::kDouble);
       squares_.add(static_cast<std::size_t>(layer), y.mul(y).sum().item<double>(),

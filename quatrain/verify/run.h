@@ -22,6 +22,8 @@ class RankHooks {
   virtual void change(RankJobOptions& /*options*/) {}
   virtual void built(RankJob& /*job*/) {}
   virtual void begin_step() {}
+  // What a micro-batch carries through a stage, before its forward.
+  virtual void on_pass(int /*stage*/, Pass& /*pass*/) {}
   // Shards hold the whole sum of the gradients; the norm and the update come next.
   virtual void on_gradients() {}
 };

@@ -42,12 +42,12 @@ Errors at_least_the_median(Errors errors) {
 
 }  // namespace
 
-StepValues values_of(const StepView& view) {
+StepValues values_of(const StepView& view, const StepValues* want) {
   return {view.step,
           view.report.loss,
           view.report.grad_norm,
-          assemble(view.grads),
-          assemble(view.weights),
+          want != nullptr ? assemble(view.grads, want->grads) : assemble(view.grads),
+          want != nullptr ? assemble(view.weights, want->weights) : assemble(view.weights),
           view.outputs};
 }
 

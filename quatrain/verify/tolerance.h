@@ -17,7 +17,9 @@ struct StepValues {
   NamedTensors grads, weights;
   std::vector<double> outputs;  // StepView's
 };
-StepValues values_of(const StepView& view);
+// Of a step that should be `want`: of several copies of a tensor what is furthest from it. Without
+// it, the first copy.
+StepValues values_of(const StepView& view, const StepValues* want = nullptr);
 std::vector<StepValues> all_values(const Side& side, int steps);  // by step, from 0
 
 using Key = std::pair<Observed, std::string>;

@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "quatrain/base/text.h"
 #include "quatrain/spec/parameters.h"
 #include "quatrain/verify/diagnose.h"
+#include "quatrain/verify/stage_pattern.h"
 #include "quatrain/verify/tolerance.h"
 
 namespace quatrain {
@@ -23,7 +25,8 @@ class Comparison {
   explicit Comparison(const Question& question)
       : question_(question),
         reference_(all_values(question.reference, question.steps)),
-        tolerances_(question, reference_) {
+        tolerances_(question, reference_),
+        stages_(question.subject.job) {
     for (const ParameterInfo& info : parameters(question.subject.job.spec)) {
       forward_.push_back(info.name);
     }
@@ -37,6 +40,8 @@ class Comparison {
   std::optional<VerifyRow> first_of(const std::vector<VerifyRow>& rows) const;
   void note(const std::vector<VerifyRow>& rows);
   Diagnosis look_at(const VerifyRow& row, const StepView& view, const StepValues& got) const;
+  void look_at_stages(const std::vector<VerifyRow>& rows, const VerifyRow& first,
+                      const StepValues& got, Diagnosis& diagnosis) const;
   std::string remarks(const std::vector<VerifyRow>& rows, const VerifyRow& first,
                       const Diagnosis& diagnosis, const StepValues& got) const;
   void ask_other_geometries();
@@ -46,6 +51,7 @@ class Comparison {
   const Question& question_;
   std::vector<StepValues> reference_;  // by step
   Tolerances tolerances_;
+  StagePattern stages_;
   std::vector<std::string> forward_;  // names in the order of the forward pass
   std::map<Key, VerifyRow> worst_;
   std::optional<FirstDifference> first_;
@@ -120,6 +126,28 @@ Diagnosis Comparison::look_at(const VerifyRow& row, const StepView& view,
   return diagnose(have->second, should->second, mesh, row.tolerance, noun);
 }
 
+// Adds what stages tell; their axis, where the tensor has no pattern of its own.
+void Comparison::look_at_stages(const std::vector<VerifyRow>& rows, const VerifyRow& first,
+                                const StepValues& got, Diagnosis& diagnosis) const {
+  const NamedTensors& grads = want(got.step).grads;
+  std::string says;
+  if (first.kind == Observed::kGradient) {
+    std::set<std::string> differ;
+    for (const VerifyRow& row : rows) {
+      if (row.kind == Observed::kGradient && row.differs()) differ.insert(row.tensor);
+    }
+    const std::vector<int> alone = stages_.alone(differ, grads);
+    if (!alone.empty()) says = "only tensors of " + to_string(alone) + " differ";
+  } else if (first.kind == Observed::kGradNorm) {
+    const std::vector<int> own = stages_.own_norm(got.norm, grads, first.tolerance);
+    if (!own.empty()) says = "each stage has its own: it is the norm of " + to_string(own);
+  }
+  if (says.empty()) return;
+  diagnosis.hint = diagnosis.found() ? diagnosis.hint + "; " + says : says;
+  const bool piped = question_.subject.mesh().degree(Axis::kPp) > 1;
+  if (piped && diagnosis.axes.empty()) diagnosis.axes.push_back(Axis::kPp);
+}
+
 // As parameters count: the first is the embedding, the last the head.
 std::string layer_name(std::size_t layer, std::size_t layers) {
   if (layer == 0) return "the embedding";
@@ -149,6 +177,8 @@ std::string Comparison::remarks(const std::vector<VerifyRow>& rows, const Verify
   for (std::size_t layer = 0; layer < std::min(right.size(), got.outputs.size()); ++layer) {
     if (relative_error(got.outputs[layer], right[layer]) <= loss->tolerance) continue;
     text += ", from the output of " + layer_name(layer, right.size()) + " on";
+    const std::optional<int> stage = stages_.begins_at(layer);
+    if (stage) text += fmt::format(", where stage {} begins", *stage);
     break;
   }
   return text;
@@ -157,13 +187,14 @@ std::string Comparison::remarks(const std::vector<VerifyRow>& rows, const Verify
 void Comparison::run() {
   UpdateGain gain(question_.subject);
   run_steps(question_.subject, question_.steps, [&](const StepView& view) {
-    const StepValues got = values_of(view);
+    const StepValues got = values_of(view, &want(view.step));
     const std::vector<VerifyRow> rows = rows_of(got, gain);
     note(rows);
     if (first_) return true;
     const std::optional<VerifyRow> row = first_of(rows);
     if (!row) return true;
-    const Diagnosis diagnosis = look_at(*row, view, got);
+    Diagnosis diagnosis = look_at(*row, view, got);
+    look_at_stages(rows, *row, got, diagnosis);
     first_ = {*row, diagnosis.axes, diagnosis.hint + remarks(rows, *row, diagnosis, got)};
     explained_ = diagnosis.found();
     return true;
@@ -175,7 +206,8 @@ bool Comparison::differs(const Side& side, const VerifyRow& row) const {
   bool found = false;
   UpdateGain gain(side);
   run_steps(side, row.step, [&](const StepView& view) {
-    found = found || first_of(rows_of(values_of(view), gain)).has_value();
+    const StepValues got = values_of(view, &want(view.step));
+    found = found || first_of(rows_of(got, gain)).has_value();
     return !found;
   });
   return found;

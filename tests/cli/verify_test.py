@@ -60,6 +60,21 @@ class Verify(CommandTest):
                 document = self.verify(*degrees, "--dtype", dtype)
                 self.assertEqual(document["dtype"], dtype)
 
+    def test_pipelines(self):
+        stages = ["parallel.pp=2", "parallel.schedule=zb-h1", "training.micro_batch=1",
+                  "--steps", "1"]
+        self.assertLess(self.verify(*stages)["max_rel"], 1e-12)
+        said = self.run_command("verify", "tiny.toml", *stages).stdout
+        self.assertIn("verify    pp 2, zero 0, zb-h1, 4 x 1 sequences a rank", said)
+        self.assertIn("against   one rank, zero 0, 4 x 1 sequences a rank", said)
+        table = "model.embed_tokens.weight"
+        for fault, hint in (("missing_weight=1:2", "only tensors of stage 1 differ"),
+                            ("stale_tied", "only the copy at pp 1 is wrong"),
+                            ("shift_positions=pp", "it vanishes with pp = 1")):
+            first = self.verify(*stages, "--inject", fault, code=1)["first"]
+            self.assertEqual((first["step"], first["tensor"], first["axis"]), (1, table, "pp"))
+            self.assertIn(hint, first["hint"])
+
     def test_against(self):
         document = self.verify("parallel.dp_shard=2", "parallel.zero=3", "--against",
                                "parallel.zero=0 training.recompute=full")
@@ -83,6 +98,7 @@ class Verify(CommandTest):
                 (["--inject", "scal=x:1"], "no such fault; there are: scale=NAME:FACTOR"),
                 (["--inject", f"scale={UP[:-1]}:2"], f"did you mean {UP}"),
                 (["--inject", f"drop_reduce={UP}"], "has nothing that it changes"),
+                (["--inject", "missing_weight=1:0"], "has nothing that it changes"),
                 (["--against", "parallel.dp=2"], "dp"),
                 (["--against", "parallel.dp_shard=3"], "global_batch = 4"),
                 (["--dtype", "float16"], "float16"),
