@@ -32,7 +32,7 @@ struct ExecutorOptions {
   LayerObserver on_output = nullptr;  // of every micro-batch
   // Called behind each action of a row but messages.
   std::function<void(const Action& action)> after_action = nullptr;
-  PassHook on_pass = nullptr;         // of every stage and micro-batch
+  PassHook on_pass = nullptr;  // of every stage and micro-batch
 };
 
 class Executor {

@@ -71,7 +71,8 @@ class Decoder {
   // Logits of the next position, float64 [B, V], after running what the cache has not seen.
   at::Tensor next_logits() {
     if (length() - begin_ > context_) slide();
-    const std::int64_t first = begin_ + cache_.length();
+    const std::int64_t first = begin_ + cached_;
+    cached_ = length() - begin_;
     std::vector<std::int64_t> ids;
     for (const auto& row : seen_) ids.insert(ids.end(), row.begin() + first, row.end());
     const at::Tensor tokens_BT =
@@ -98,6 +99,7 @@ class Decoder {
   void slide() {
     begin_ = length() - kept_after_sliding();
     cache_.truncate(0);
+    cached_ = 0;
     if (!std::exchange(has_slid_, true)) {
       log_warning(
           fmt::format("the text outgrows the context of {} tokens: from here on its last "
@@ -111,7 +113,8 @@ class Decoder {
   Rows seen_;
   std::int64_t context_;
   KvCache cache_;
-  std::int64_t begin_ = 0;  // first token that the cache stands for
+  std::int64_t begin_ = 0;   // first token that the cache stands for
+  std::int64_t cached_ = 0;  // tokens that it holds, of layers on any rank
   bool has_slid_ = false;
 };
 

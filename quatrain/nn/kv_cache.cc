@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cache's buffers, made once at full length.
+// A layer's buffers are made once, at full length, when it first appends: a rank has some of them.
 #include "quatrain/nn/kv_cache.h"
 
 #include <ATen/ops/empty.h>
@@ -12,14 +12,18 @@
 namespace quatrain {
 
 KvCache::KvCache(const Size& size, at::ScalarType dtype, at::Device device)
-    : capacity_(size.positions), lengths_(static_cast<std::size_t>(size.layers), 0) {
+    : size_(size),
+      dtype_(dtype),
+      device_(device),
+      lengths_(static_cast<std::size_t>(size.layers), 0),
+      keys_BSKd_(lengths_.size()),
+      values_BSKd_(lengths_.size()) {}
+
+void KvCache::allocate(std::size_t layer) {
   const ScopedMemoryCategory category(MemoryCategory::kBuffers);
-  const auto options = at::TensorOptions(dtype).device(device);
-  for (std::int64_t layer = 0; layer < size.layers; ++layer) {
-    for (auto* buffers : {&keys_BSKd_, &values_BSKd_}) {
-      buffers->push_back(
-          at::empty({size.batch, size.positions, size.kv_heads, size.head_dim}, options));
-    }
+  for (auto* buffers : {&keys_BSKd_, &values_BSKd_}) {
+    (*buffers)[layer] = at::empty({size_.batch, size_.positions, size_.kv_heads, size_.head_dim},
+                                  at::TensorOptions(dtype_).device(device_));
   }
 }
 
@@ -29,8 +33,9 @@ std::pair<at::Tensor, at::Tensor> KvCache::append(std::int64_t layer, const at::
   CHECK(i < lengths_.size(), "layer {} of a cache of {}", layer, lengths_.size());
   const std::int64_t begin = lengths_[i];
   const std::int64_t count = k_BTKd.size(1);
-  CHECK(begin + count <= capacity_, "{} positions do not fit a cache of {}", begin + count,
-        capacity_);
+  CHECK(begin + count <= capacity(), "{} positions do not fit a cache of {}", begin + count,
+        capacity());
+  if (!keys_BSKd_[i].defined()) allocate(i);
   keys_BSKd_[i].narrow(1, begin, count).copy_(k_BTKd);
   values_BSKd_[i].narrow(1, begin, count).copy_(v_BTKd);
   lengths_[i] = begin + count;

@@ -22,12 +22,15 @@ class KvCache {
   // BugError when they do not fit.
   std::pair<at::Tensor, at::Tensor> append(std::int64_t layer, const at::Tensor& k_BTKd,
                                            const at::Tensor& v_BTKd);
-  std::int64_t length() const { return lengths_.empty() ? 0 : lengths_.back(); }
-  std::int64_t capacity() const { return capacity_; }
+  std::int64_t capacity() const { return size_.positions; }
   void truncate(std::int64_t length);  // forgets what lies behind; 0 starts anew
 
  private:
-  std::int64_t capacity_;
+  void allocate(std::size_t layer);
+
+  Size size_;
+  at::ScalarType dtype_;
+  at::Device device_;
   std::vector<std::int64_t> lengths_;  // a layer, since layers append one after another
   std::vector<at::Tensor> keys_BSKd_;
   std::vector<at::Tensor> values_BSKd_;

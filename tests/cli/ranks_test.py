@@ -50,6 +50,40 @@ class Ranks(CommandTest):
                 self.run_command("generate", "--from", f"runs/{name}", "--prompt", "Sing",
                                  "--tokens", "4")
 
+    def test_pipelines_equal_one_rank(self):
+        deep = [*BATCH, "model.num_hidden_layers=4"]
+        one = self.train("one-pp", *deep)
+        for name, *overrides in (
+                ("pp2", "parallel.pp=2", "parallel.schedule=zb-h1", "metrics.trace_steps=2"),
+                ("pp2v", "parallel.pp=2", "parallel.chunks=2", "parallel.schedule=zb-v",
+                 "parallel.dp_shard=2", "parallel.zero=3", "debug.check_replicas=2"),
+                ("pp4post", "parallel.pp=4", "parallel.post_validation=true",
+                 "optimizer.max_norm=0.5")):
+            with self.subTest(name):
+                many = self.train(name, *deep, *overrides)
+                if name != "pp4post":
+                    worst = max(abs(a - b) / b
+                                for a, b in zip(column(many, "loss"), column(one, "loss")))
+                    self.assertLess(worst, 1e-5)
+                self.run_command("generate", "--from", f"runs/{name}", "--prompt", "Sing",
+                                 "--tokens", "4", "--pp", "2", "--tp", "2")
+        plain = self.train("pp4plain", *deep, "parallel.pp=4", "optimizer.max_norm=0.5")
+        self.expect_same_run(plain, self.folder / "runs/pp4post")
+        traced = (self.folder / "runs/pp2/trace.json").read_text()
+        self.assertIn("simulated rank 1", traced)
+        self.assertIn("ms of rank", (self.folder / "runs/pp2/log.txt").read_text())
+
+    def test_a_schedule_of_ones_own(self):
+        shown = self.run_command("schedule", "show", "gpipe", "--ranks", "2", "--microbatches",
+                                 "4", "--format", "csv").stdout
+        (self.folder / "my.csv").write_text(shown)
+        run = [*BATCH, "training.global_batch=4", "parallel.pp=2"]
+        self.expect_same_run(self.train("own", *run, "parallel.schedule=file:my.csv"),
+                             self.train("gpipe", *run, "parallel.schedule=gpipe"))
+        (self.folder / "bad.csv").write_text(shown.replace("0F0,", ""))
+        self.refuse("train", "tiny.toml", *run, "parallel.schedule=file:bad.csv", code=2,
+                    says=["0F0"])
+
     @unittest.skipUnless(MPIRUN, "no MPI")
     def test_processes_have_the_bits_of_threads(self):
         for replicas, ranks, zero in ((1, 2, 0), (1, 2, 3), (1, 4, 0), (1, 4, 3), (2, 4, 2)):

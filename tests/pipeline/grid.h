@@ -23,22 +23,14 @@ struct RunSchedule {
   int times_ranks = 1;  // fewest micro-batches a rank
 };
 inline std::vector<RunSchedule> run_schedules() {
-  return {{"gpipe"},
-          {"1f1b"},
-          {"eager-1f1b"},
-          {"interleaved-1f1b", 2},
-          {"looped-bfs", 2},
-          {"zb-h1"},
-          {"zb-h1-fused"},
-          {"zb-h2"},
-          {"zb-auto"},
-          {"interleaved-zb1p", 2},
-          {"zb-v", 2},
-          {"zb-v-auto", 2},
-          {"v-half", 2},
-          {"v-min", 2},
-          {"1f1b-v", 2},
-          {"dualpipe-v", 2, 2}};
+  return {{"gpipe"},         {"1f1b"},
+          {"eager-1f1b"},    {"interleaved-1f1b", 2},
+          {"looped-bfs", 2}, {"zb-h1"},
+          {"zb-h1-fused"},   {"zb-h2"},
+          {"zb-auto"},       {"interleaved-zb1p", 2},
+          {"zb-v", 2},       {"zb-v-auto", 2},
+          {"v-half", 2},     {"v-min", 2},
+          {"1f1b-v", 2},     {"dualpipe-v", 2, 2}};
 }
 
 // Every schedule x ranks x {tied GPT-2, Llama}, a block a stage.

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "tests/pipeline/grid.h"
+#include "tests/pipeline/mutation_run.h"
 
 namespace quatrain {
 namespace {
@@ -24,6 +24,12 @@ TEST(PipelineSoak, EveryScheduleEqualsOneRank) {
 
 TEST(PipelineSoak, EveryCompositionEqualsOneRank) {
   expect_one_rank(composition_grid(5), "compositions");
+}
+
+TEST(PipelineSoak, MutationsThatAreAcceptedComputeTheSame) {
+  const RunCounts counts = run_mutations(2027, 2000);
+  fmt::print("mutations: {} accepted, rejected: {} stopped, {} wrong, {} right with buffers\n",
+             counts.accepted, counts.stopped, counts.wrong, counts.right);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include "quatrain/comm/thread/thread.h"
 #include "quatrain/engine/rank_thread.h"
 
-#include "tests/pipeline/grid.h"
+#include "tests/pipeline/mutation_run.h"
 
 namespace quatrain {
 namespace {
@@ -140,6 +140,13 @@ TEST(Pipeline, FrozenParts) {
            {.shards = 2, .zero_stage = 3, .accumulation = 2, .schedule = schedule, .pipeline = 2}});
     }
   }
+}
+
+// Most are rejected, and of those most stop at once or compute something else.
+TEST(Pipeline, BrokenSchedulesAreRejected) {
+  const RunCounts counts = run_mutations(2026, 200);
+  EXPECT_GT(counts.stopped, 100);
+  EXPECT_GT(counts.accepted, 5);
 }
 
 TEST(Pipeline, EvaluationEqualsOneRank) {
