@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "quatrain/base/error.h"
@@ -256,9 +257,31 @@ void JsonScanner::skip_value() {
   --depth_;
 }
 
+std::string_view JsonScanner::raw_value() {
+  white_space();
+  const std::size_t begin = at_;
+  skip_value();
+  return text_.substr(begin, at_ - begin);
+}
+
 void JsonScanner::end() {
   white_space();
   if (at_ != text_.size()) fail("text after the end of the JSON value");
+}
+
+void append_quoted(std::string& out, std::string_view text) {
+  out.push_back('"');
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      out.push_back('\\');
+      out.push_back(c);
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      out.push_back(c);
+    }
+  }
+  out.push_back('"');
 }
 
 }  // namespace quatrain

@@ -30,6 +30,8 @@ class JsonScanner {
   std::int64_t integer();
   // Any value, at most 127 levels deep.
   void skip_value();
+  // The same, as it is written.
+  std::string_view raw_value();
   // Only white space may follow.
   void end();
   [[noreturn]] void fail(std::string_view rule) const;
@@ -49,6 +51,9 @@ class JsonScanner {
   bool fresh_ = false;  // just after an opening bracket
   int depth_ = 0;       // of skip_value
 };
+
+// Appends the text as a JSON string. It must be UTF-8.
+void append_quoted(std::string& out, std::string_view text);
 
 // Position of the first byte that is not part of well-formed UTF-8, or npos.
 std::size_t find_invalid_utf8(std::string_view text);

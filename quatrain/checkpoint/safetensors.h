@@ -33,6 +33,11 @@ struct SafetensorsHeader {
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::int64_t buffer_bytes,
                                            bool allow_unknown_fields = false);
 
+// What precedes the buffer of a file: length and header, padded with spaces to 8 bytes. Entries lie
+// end to end, in their order; what a reader would refuse is a BugError.
+std::string make_safetensors_header(const std::vector<TensorEntry>& entries,
+                                    const std::map<std::string, std::string>& metadata = {});
+
 // A memory-mapped file. Tensors are read by copy (starts may be unaligned).
 class SafetensorsFile {
  public:

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "quatrain/base/error.h"
 #include "quatrain/checkpoint/json_scanner.h"
@@ -97,63 +97,31 @@ std::vector<const NamedTensor*> in_file_order(const std::vector<NamedTensor>& te
   return order;
 }
 
-void append_quoted(std::string& out, std::string_view text) {
+void append_name(std::string& out, std::string_view text) {
   if (find_invalid_utf8(text) != std::string_view::npos) bug(text, "not UTF-8");
-  out.push_back('"');
-  for (char c : text) {
-    if (c == '"' || c == '\\') {
-      out.push_back('\\');
-      out.push_back(c);
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out.push_back(c);
-    }
-  }
-  out.push_back('"');
+  append_quoted(out, text);
 }
 
-std::string make_header(const std::vector<const NamedTensor*>& order,
-                        const std::map<std::string, std::string>& metadata) {
-  std::string out = "{";
-  auto separate = [&out] {
-    if (out.back() != '{') out.push_back(',');
-  };
-  if (!metadata.empty()) {
-    out += "\"__metadata__\":{";
-    for (const auto& [key, value] : metadata) {
-      separate();
-      append_quoted(out, key);
-      out.push_back(':');
-      append_quoted(out, value);
-    }
-    out.push_back('}');
-  }
-  std::size_t offset = 0;
+std::vector<TensorEntry> entries_of(const std::vector<const NamedTensor*>& order) {
+  std::vector<TensorEntry> entries;
+  std::int64_t offset = 0;
   for (const NamedTensor* named : order) {
     const at::Tensor& tensor = named->second;
-    separate();
-    append_quoted(out, named->first);
-    const std::size_t end = offset + static_cast<std::size_t>(tensor.numel()) * tensor.itemsize();
-    fmt::format_to(std::back_inserter(out),
-                   ":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
-                   dtype_of(*named).name, fmt::join(tensor.sizes(), ","), offset, end);
+    const std::int64_t end = offset + tensor.numel() * static_cast<std::int64_t>(tensor.itemsize());
+    entries.push_back(
+        {named->first, std::string(dtype_of(*named).name), tensor.sizes().vec(), offset, end});
     offset = end;
   }
-  out.push_back('}');
-  out.resize((out.size() + 7) / 8 * 8, ' ');
-  return out;
+  return entries;
 }
 
 // What we write, we can read: no repeated, empty or reserved name.
-void check_readable(const std::vector<const NamedTensor*>& order, const std::string& header) {
-  std::int64_t buffer_bytes = 0;
-  for (const NamedTensor* named : order) {
-    if (named->first == "__metadata__") bug(named->first, "reserved");
-    buffer_bytes += named->second.numel() * static_cast<std::int64_t>(named->second.itemsize());
+void check_readable(const std::vector<TensorEntry>& entries, std::string_view json) {
+  for (const TensorEntry& entry : entries) {
+    if (entry.name == "__metadata__") bug(entry.name, "reserved");
   }
   try {
-    parse_safetensors_header(header, buffer_bytes);
+    parse_safetensors_header(json, entries.empty() ? 0 : entries.back().end);
   } catch (const DataError& error) {
     bug("header", error.what());
   }
@@ -161,18 +129,44 @@ void check_readable(const std::vector<const NamedTensor*>& order, const std::str
 
 }  // namespace
 
+std::string make_safetensors_header(const std::vector<TensorEntry>& entries,
+                                    const std::map<std::string, std::string>& metadata) {
+  std::string out(8, '\0');
+  out.push_back('{');
+  auto separate = [&out] {
+    if (out.back() != '{') out.push_back(',');
+  };
+  if (!metadata.empty()) {
+    out += "\"__metadata__\":{";
+    for (const auto& [key, value] : metadata) {
+      separate();
+      append_name(out, key);
+      out.push_back(':');
+      append_name(out, value);
+    }
+    out.push_back('}');
+  }
+  for (const TensorEntry& entry : entries) {
+    separate();
+    append_name(out, entry.name);
+    fmt::format_to(std::back_inserter(out),
+                   ":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", entry.dtype,
+                   fmt::join(entry.shape, ","), entry.begin, entry.end);
+  }
+  out.push_back('}');
+  out.resize((out.size() + 7) / 8 * 8, ' ');
+  const std::size_t length = out.size() - 8;
+  for (std::size_t i = 0; i < 8; ++i) out[i] = static_cast<char>((length >> (8 * i)) & 0xFF);
+  check_readable(entries, std::string_view(out).substr(8));
+  return out;
+}
+
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata) {
   const std::vector<const NamedTensor*> order = in_file_order(tensors);
-  const std::string header = make_header(order, metadata);
-  check_readable(order, header);
+  const std::string header = make_safetensors_header(entries_of(order), metadata);
 
   PendingFile file(path);
-  std::array<unsigned char, 8> length{};
-  for (std::size_t i = 0; i < length.size(); ++i) {
-    length[i] = static_cast<unsigned char>((header.size() >> (8 * i)) & 0xFF);
-  }
-  file.write(length.data(), length.size());
   file.write(header.data(), header.size());
   for (const NamedTensor* named : order) {
     const at::Tensor tensor = named->second.detach().to(at::kCPU).contiguous();
