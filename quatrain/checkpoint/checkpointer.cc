@@ -19,8 +19,9 @@ namespace quatrain {
 Checkpointer::Checkpointer(FileSystem& files, Communicator& comm, CheckpointOptions options)
     : files_(files), comm_(comm), options_(std::move(options)) {}
 
-void Checkpointer::save(const TrainingState& state, std::span<const HeldPiece> held) {
-  finish();
+std::optional<std::int64_t> Checkpointer::save(const TrainingState& state,
+                                               std::span<const HeldPiece> held) {
+  const std::optional<std::int64_t> before = finish();
   plan(held);
   prepare(state.step);
   step_ = state.step;
@@ -32,7 +33,7 @@ void Checkpointer::save(const TrainingState& state, std::span<const HeldPiece> h
     part_ = write_rank_file(files_, step_path(), comm_.rank(), pieces_);
     part_.state = state;
   });
-  if (!options_.async) finish();
+  return options_.async ? before : finish();
 }
 
 std::optional<std::int64_t> Checkpointer::poll() {
@@ -52,8 +53,7 @@ std::optional<std::int64_t> Checkpointer::finish() {
 // Ranks tell each other what they hold only when that of any of them has changed.
 void Checkpointer::plan(std::span<const HeldPiece> held) {
   std::vector<PieceInfo> infos = infos_of(held);
-  const bool same = !planned_.empty() && infos == planned_;
-  if (least_of(comm_, same ? 1 : 0) == 1) return;
+  if (least_of(comm_, infos == planned_ ? 1 : 0) == 1) return;
   std::vector<std::vector<PieceInfo>> all;
   for (const std::string& text : texts_of_all(comm_, to_text(infos))) {
     all.push_back(pieces_from_text(text));

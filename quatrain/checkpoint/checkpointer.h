@@ -45,7 +45,8 @@ class Checkpointer {
   // of what this rank writes.
   // StorageError when a file cannot be written: then nothing is left of this save, and the
   // checkpoints before it stand.
-  void save(const TrainingState& state, std::span<const HeldPiece> held);
+  // Returns as poll().
+  std::optional<std::int64_t> save(const TrainingState& state, std::span<const HeldPiece> held);
   // Once a step: the step whose checkpoint was found complete in this call. Throws what went wrong
   // in the background. Costs nothing while no save is in flight, else one small all_reduce.
   std::optional<std::int64_t> poll();
@@ -66,7 +67,7 @@ class Checkpointer {
   FileSystem& files_;
   Communicator& comm_;
   CheckpointOptions options_;
-  std::vector<PieceInfo> planned_;  // what owned_ was made for
+  std::optional<std::vector<PieceInfo>> planned_;  // what owned_ was made for
   std::vector<OwnedBox> owned_;     // by this rank
   std::int64_t total_bytes_ = 0;    // of all ranks' files
   Snapshot snapshot_;

@@ -149,8 +149,9 @@ TEST(Checkpointer, HasAtMostOneSaveInFlight) {
   for_each_rank(2, [&](Communicator& comm) {
     const auto rank = static_cast<std::size_t>(comm.rank());
     Checkpointer checkpointer(files, comm, run.options);
-    for (const std::int64_t step : {1, 2, 3})
-      checkpointer.save(run.state(step), run.held(step)[rank]);
+    EXPECT_EQ(checkpointer.save(run.state(1), run.held(1)[rank]), std::nullopt);
+    EXPECT_EQ(checkpointer.save(run.state(2), run.held(2)[rank]), 1);
+    EXPECT_EQ(checkpointer.save(run.state(3), run.held(3)[rank]), 2);
     EXPECT_THAT(list_steps(files, "/run"), ElementsAre(2, 1));
     checkpointer.finish();
   });

@@ -86,6 +86,20 @@ TEST(Ownership, CutsALargeReplicaAmongItsHolders) {
   EXPECT_LE(*std::max_element(bytes.begin(), bytes.end()), 6 * kPartBytes / 4 + 32);
 }
 
+// Two tensor-parallel ranks hold a norm whole and cut their units, which differ, among two each.
+TEST(Ownership, CutsCopiesAlongEachOthersEdges) {
+  const Lists held{{rows("norm", 64, 0, 32)},
+                   {rows("norm", 64, 32, 64)},
+                   {rows("norm", 64, 0, 48)},
+                   {rows("norm", 64, 48, 64)}};
+  std::vector<Box> written;
+  for (const auto& boxes : assign_writers(held)) {
+    for (const OwnedBox& own : boxes) written.push_back(own.box);
+  }
+  EXPECT_EQ(coverage_fault(written, held[0][0].shape), "");
+  EXPECT_EQ(written.size(), 3U);
+}
+
 // A thousand replicas do not make a thousand crumbs.
 TEST(Ownership, CutsNoSmallParts) {
   const std::int64_t size = 3 * kPartBytes / 32;
@@ -106,7 +120,7 @@ TEST(Ownership, Case050RefusesPiecesThatDoNotMakeUpATensor) {
   };
   EXPECT_EQ(refusal({{rows("w", 8, 0, 4)}, {rows("w", 8, 4, 8)}}), "accepted");
   EXPECT_THAT(refusal({{rows("w", 8, 0, 4)}, {rows("w", 8, 0, 4)}}), HasSubstr("32 of 64"));
-  EXPECT_THAT(refusal({{rows("w", 8, 0, 5)}, {rows("w", 8, 4, 8)}}), HasSubstr("overlap"));
+  EXPECT_THAT(refusal({{rows("w", 8, 0, 5)}, {rows("w", 8, 6, 9)}}), HasSubstr("outside"));
   EXPECT_THAT(refusal({{rows("w", 8, 0, 8)}, {rows("w", 9, 0, 9)}}), HasSubstr("rank 1 holds w"));
 }
 

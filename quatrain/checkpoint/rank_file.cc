@@ -17,6 +17,8 @@
 namespace quatrain {
 namespace {
 
+constexpr std::int64_t kPartWritten = 1 << 20;  // bytes
+
 bool file_order(const FilePiece& a, const FilePiece& b) {
   const int rank_a = find_safetensors_dtype(a.info.dtype)->rank;
   const int rank_b = find_safetensors_dtype(b.info.dtype)->rank;
@@ -43,14 +45,21 @@ std::span<const std::byte> memory_of(const at::Tensor& values) {
   return {static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()};
 }
 
-PieceRecord record_of(const FilePiece& piece, std::span<const std::byte> bytes, std::int64_t begin,
-                      Hasher& hasher) {
+// Part by part, so that bytes are in the cache when they are written.
+PieceRecord write_piece(OutputFile& file, const FilePiece& piece, std::int64_t begin,
+                        Hasher& hasher) {
   const std::int64_t itemsize = itemsize_of(piece.info.dtype);
   const TileGrid grid = make_tiles(piece.info.box.size, itemsize);
   PieceRecord record{piece.info.box, 0, begin, grid.tile, {}};
-  for (const TileSum& tile :
-       tile_sums(grid, whole_box(grid.shape), bytes.data(), itemsize, hasher)) {
-    record.checksums.push_back(tile.sum);
+  const at::Tensor values = piece.values.to(at::kCPU).contiguous();
+  std::span<const std::byte> bytes = memory_of(values);
+  for (const Box& part : row_parts(grid, whole_box(grid.shape), itemsize, kPartWritten)) {
+    for (const TileSum& tile : tile_sums(grid, part, bytes.data(), itemsize, hasher)) {
+      record.checksums.push_back(tile.sum);
+    }
+    const auto size = static_cast<std::size_t>(part.numel() * itemsize);
+    file.write(bytes.first(size));
+    bytes = bytes.subspan(size);
   }
   return record;
 }
@@ -111,13 +120,11 @@ Manifest write_rank_file(FileSystem& files, const std::filesystem::path& folder,
   Hasher hasher;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const PieceInfo& info = pieces[i].info;
-    const at::Tensor values = pieces[i].values.to(at::kCPU).contiguous();
     if (part.tensors.empty() || part.tensors.back().id != info.id) {
       part.tensors.push_back({info.id, info.dtype, info.shape, {}});
     }
     part.tensors.back().pieces.push_back(
-        record_of(pieces[i], memory_of(values), header_bytes + entries[i].begin, hasher));
-    file.write(memory_of(values));
+        write_piece(file, pieces[i], header_bytes + entries[i].begin, hasher));
   }
   file.finish();
   std::sort(part.tensors.begin(), part.tensors.end(),

@@ -17,7 +17,8 @@
 namespace quatrain {
 namespace {
 
-constexpr std::int64_t kSlabBytes = 8 << 20;
+// Small enough to be in the cache still when checksums are made.
+constexpr std::int64_t kSlabBytes = 1 << 20;
 // Bytes between two runs that cost less to read than a second call.
 constexpr std::int64_t kGapBytes = 512;
 
@@ -91,17 +92,8 @@ void CheckpointReader::read_part(const Part& part) {
   const TileGrid grid{part.piece->box.size, part.piece->tile};
   const std::int64_t itemsize = itemsize_of(part.tensor->dtype);
   const Box tiles = grid.around(relative_to(part.region, part.piece->box.begin));
-  if (tiles.size.empty()) return read_slab(part, {grid, tiles, itemsize});
-  const std::int64_t row = tiles.numel() / tiles.size[0] * itemsize;
-  const std::int64_t fit = std::max<std::int64_t>(kSlabBytes / (row * grid.tile[0]), 1);
-  const std::int64_t rows = fit * grid.tile[0];
-  const std::int64_t end = tiles.begin[0] + tiles.size[0];
-  for (std::int64_t begin = tiles.begin[0]; begin < end; begin += rows) {
-    Box box = tiles;
-    box.begin[0] = begin;
-    box.size[0] = std::min(rows, end - begin);
-    const std::int64_t bytes = box.numel() * itemsize;
-    read_slab(part, {grid, std::move(box), bytes});
+  for (const Box& box : row_parts(grid, tiles, itemsize, kSlabBytes)) {
+    read_slab(part, {grid, box, box.numel() * itemsize});
   }
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostWaiting = 1 << 20;
+constexpr std::size_t kMostWaiting = 256 << 10;
 
 [[noreturn]] void fail(std::string_view doing, const fs::path& path, std::int64_t error) {
   throw StorageError(fmt::format("cannot {} {}: {}", doing, path.string(),

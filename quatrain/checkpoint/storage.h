@@ -23,7 +23,7 @@ class OutputFile {
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
-  // Small ones wait for more, up to a MiB.
+  // Small ones wait for more, up to 256 KiB.
   void write(std::span<const std::byte> bytes);
   // Syncs and closes. A sync that failed is never tried again: the system may have dropped the
   // pages that it could not write, and the next one would succeed without them.

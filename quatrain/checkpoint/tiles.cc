@@ -96,6 +96,21 @@ TileGrid make_tiles(std::span<const std::int64_t> shape, std::int64_t itemsize) 
   return grid;
 }
 
+std::vector<Box> row_parts(const TileGrid& grid, const Box& box, std::int64_t itemsize,
+                           std::int64_t bytes) {
+  if (box.numel() == 0) return {};
+  if (box.size.empty()) return {box};
+  const std::int64_t tile_bytes = box.numel() / box.size[0] * grid.tile[0] * itemsize;
+  const std::int64_t rows = std::max<std::int64_t>(bytes / tile_bytes, 1) * grid.tile[0];
+  std::vector<Box> parts;
+  for (std::int64_t done = 0; done < box.size[0]; done += rows) {
+    Box& part = parts.emplace_back(box);
+    part.begin[0] += done;
+    part.size[0] = std::min(rows, box.size[0] - done);
+  }
+  return parts;
+}
+
 std::vector<TileSum> tile_sums(const TileGrid& grid, const Box& box, const std::byte* data,
                                std::int64_t itemsize, Hasher& hasher) {
   std::vector<TileSum> sums;

@@ -77,12 +77,14 @@ std::vector<std::vector<HeldPiece>> random_cut(Draws& draws, std::span<const Who
   std::vector<std::vector<HeldPiece>> held(static_cast<std::size_t>(ranks));
   for (const WholeTensor& tensor : tensors) {
     const std::vector<std::int64_t> shape = tensor.values.sizes().vec();
-    for (const Box& box : random_boxes(draws, shape)) {
-      const std::int64_t first = draws.below(ranks);
-      const std::int64_t holders = draws.below(3) == 0 ? draws.between(1, ranks) : 1;
-      for (std::int64_t i = 0; i < holders; ++i) {
-        const auto rank = static_cast<std::size_t>((first + i) % ranks);
-        held[rank].push_back({tensor.id, shape, box, values_in(tensor.values, box)});
+    for (std::int64_t copies = draws.below(4) == 0 ? 2 : 1; copies > 0; --copies) {
+      for (const Box& box : random_boxes(draws, shape)) {
+        const std::int64_t first = draws.below(ranks);
+        const std::int64_t holders = draws.below(3) == 0 ? draws.between(1, ranks) : 1;
+        for (std::int64_t i = 0; i < holders; ++i) {
+          const auto rank = static_cast<std::size_t>((first + i) % ranks);
+          held[rank].push_back({tensor.id, shape, box, values_in(tensor.values, box)});
+        }
       }
     }
   }

@@ -27,7 +27,8 @@ struct JobShape {
 std::vector<WholeTensor> random_tensors(Draws& draws, const JobShape& shape = {});
 at::Tensor random_bits(Draws& draws, std::vector<std::int64_t> shape, at::ScalarType dtype);
 
-// By rank. Pieces of a tensor cover it; some are held by several ranks, some are empty.
+// By rank. Pieces of a tensor cover it, some of them twice with other cuts; some are held by
+// several ranks, some are empty.
 std::vector<std::vector<HeldPiece>> random_cut(Draws& draws, std::span<const WholeTensor> tensors,
                                                int ranks);
 // The same boxes with memory of their own, of other bits.
