@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's side of the checkpoint benchmark: torch.distributed.checkpoint, one process a rank, gloo.
+"""PyTorch's side of the checkpoint benchmark: torch.distributed.checkpoint over gloo.
 
 The state of bench/checkpoint.cc as DTensors, cut by rows. Rank 0 prints one JSON line: seconds of
 every turn by what was done.

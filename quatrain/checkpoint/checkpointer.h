@@ -68,8 +68,8 @@ class Checkpointer {
   Communicator& comm_;
   CheckpointOptions options_;
   std::optional<std::vector<PieceInfo>> planned_;  // what owned_ was made for
-  std::vector<OwnedBox> owned_;     // by this rank
-  std::int64_t total_bytes_ = 0;    // of all ranks' files
+  std::vector<OwnedBox> owned_;                    // by this rank
+  std::int64_t total_bytes_ = 0;                   // of all ranks' files
   Snapshot snapshot_;
   Phase phase_ = Phase::kIdle;
   std::int64_t step_ = 0;          // in flight

@@ -3,6 +3,7 @@
 #include "quatrain/checkpoint/checkpointer.h"
 
 #include <ATen/ops/full.h>
+#include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -315,6 +316,22 @@ TEST(Checkpointer, Case070NoRankWritesOrKeepsMoreThanItsShare) {
   for (int rank = 0; rank < kRanks; ++rank) {
     const auto own = static_cast<std::int64_t>(bytes_under(files, rank_file_name(rank)));
     EXPECT_LE(own, total / kRanks + kPartBytes + 1024);
+  }
+}
+
+// Ranks compute without autograd; their background threads know nothing of that.
+TEST(Checkpointer, TakesTensorsOfInferenceMode) {
+  for (const bool async : {true, false}) {
+    TestRun run;
+    run.options.async = async;
+    MemoryFileSystem files;
+    for_each_rank(2, [&](Communicator& comm) {
+      const c10::InferenceMode guard;
+      run.save(files, comm, 10);
+      const auto into = testing::empty_copy(run.held(0)[static_cast<std::size_t>(comm.rank())]);
+      EXPECT_EQ(load_newest(files, comm, "/run", into)->step, 10);
+    });
+    EXPECT_EQ(run.load(files), 10);
   }
 }
 

@@ -30,7 +30,7 @@ struct TileGrid {
 // half a percent of the bytes: up to 8 bands of columns by up to 64 of rows, 8 KiB to 4 MiB each.
 TileGrid make_tiles(std::span<const std::int64_t> shape, std::int64_t itemsize);
 
-// `box`, which is made of whole tiles, cut by rows into parts of whole tiles: of about `bytes`, or of
+// `box`, made of whole tiles, cut by rows into parts of whole tiles: of about `bytes`, or of
 // one tile's rows.
 std::vector<Box> row_parts(const TileGrid& grid, const Box& box, std::int64_t itemsize,
                            std::int64_t bytes);
