@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "quatrain/spec/test_models.h"
+#include "quatrain/verify/pieces.h"
 
 namespace quatrain {
 namespace {

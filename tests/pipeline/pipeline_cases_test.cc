@@ -74,7 +74,9 @@ TEST(PipelineCases, case_019_CopiesOfATiedTableStayTheSame) {
         }
         const at::Tensor table = assemble(view.weights.at(kTable));
         if (view.step == 0) first = table;
-        if (view.step == 50) EXPECT_GT(table.sub(first).abs().max().item<double>(), 0.1);
+        if (view.step == 50) {
+          EXPECT_GT(table.sub(first).abs().max().item<double>(), 0.1);
+        }
         return !testing::Test::HasFailure();
       });
     }
