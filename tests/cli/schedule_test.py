@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""quatrain schedule list, show and check."""
+"""quatrain schedule list, show, check and run."""
 import json
 import xml.etree.ElementTree
 
@@ -100,6 +100,29 @@ class Show(CommandTest):
         for command in ("list", "show", "check"):
             done = self.run_command("schedule", command, "--help")
             self.assertIn(f"quatrain schedule {command}", done.stdout)
+
+
+class Run(CommandTest):
+    def test_measured_beside_simulated(self):
+        both = self.run_json("schedule", "run", "zb-h1", "--unit-ms", "2", "--runs", "1")
+        self.assertEqual((both["unit_ms"], both["runs"]), (2, 1))
+        simulated, measured = both["simulated"], both["measured"]
+        self.assertEqual(simulated.keys(), measured.keys())
+        self.assertEqual((simulated["makespan"], simulated["bubble"]), (27, 3))
+        for key in ("schedule", "ranks", "rows", "messages", "peak_stash"):
+            self.assertEqual(simulated[key], measured[key], key)
+        self.assertGreater(measured["makespan"], 26.9)
+
+    def test_period_of_steps(self):
+        both = self.run_json("schedule", "run", "zb-h2", "--unit-ms", "2", "--runs", "1",
+                             "--steps", "3", "--post-validation")
+        self.assertEqual(both["simulated"]["step_period"], 24)
+        self.assertGreater(both["measured"]["step_period"], 23.9)
+
+    def test_two_replicas_are_refused(self):
+        done = self.start("schedule", "run", "dualpipe")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("use dualpipe-v", done.stderr)
 
 
 class Check(CommandTest):
