@@ -401,7 +401,6 @@ TEST(Model, DecodingWithACacheEqualsTheWholePrefix) {
       const at::Tensor got =
           forward_all(model, pass.tokens_BT.narrow(1, begin, count), piece, stashes);
       EXPECT_LE(relative_error(got, want.select(1, begin + count - 1)), 1e-12);
-      EXPECT_EQ(cache.length(), begin + count);
     }
   }
 }
