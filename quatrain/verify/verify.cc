@@ -158,9 +158,11 @@ std::string layer_name(std::size_t layer, std::size_t layers) {
 std::string Comparison::remarks(const std::vector<VerifyRow>& rows, const VerifyRow& first,
                                 const Diagnosis& diagnosis, const StepValues& got) const {
   std::string text;
+  const std::set<std::string> silent = vanishing(want(got.step).grads);
   const bool every =
       diagnosis.factor && got.grads.size() > 1 &&
       std::all_of(got.grads.begin(), got.grads.end(), [&](const auto& grad) {
+        if (silent.contains(grad.first)) return true;
         const auto right = want(got.step).grads.find(grad.first);
         if (right == want(got.step).grads.end()) return false;
         const auto factor = common_factor(grad.second, right->second, first.tolerance);

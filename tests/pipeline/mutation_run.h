@@ -32,8 +32,9 @@ inline Side side_of_rows(const Schedule& schedule) {
                       .global_batch = schedule.num_microbatches,
                       .seq = 5,
                       .steps = 1};
-  Side side = side_of(recipe, {.accumulation = schedule.num_microbatches});
-  side.job.plan.degrees[static_cast<std::size_t>(Axis::kPp)] = ranks;
+  Side side = side_of(recipe, {.accumulation = schedule.num_microbatches,
+                               .schedule = "gpipe",
+                               .pipeline = ranks});
   side.job.plan.stage_begin = first_layers(even_layers(recipe.spec.layers, schedule.num_stages));
   side.job.schedule = schedule;
   return side;
@@ -52,12 +53,13 @@ inline const RunResult& right_result(const Schedule& schedule) {
   return known.emplace(key, run_on_threads(recipe, {})).first->second;
 }
 
-inline RunOutcome run_rows(const Schedule& schedule) {
+inline RunOutcome run_rows(const Schedule& schedule, std::string& why) {
   try {
     const RunResult got = run_steps(side_of_rows(schedule), 1);
     const double error = difference(got, right_result(schedule)).max_rel;
     return error <= 1e-12 ? RunOutcome::kRight : RunOutcome::kWrong;
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    why = error.what();
     return RunOutcome::kStopped;
   }
 }
@@ -76,10 +78,12 @@ inline RunCounts run_mutations(unsigned seed, int count) {
     ++done;
     const Schedule rows = stepped(without_pairs(mutation.schedule));
     const bool accepted = check(rows).empty();
-    const RunOutcome outcome = run_rows(rows);
+    std::string why;
+    const RunOutcome outcome = run_rows(rows, why);
     if (accepted) {
       ++counts.accepted;
-      EXPECT_EQ(static_cast<int>(outcome), static_cast<int>(RunOutcome::kRight)) << mutation.text;
+      EXPECT_EQ(static_cast<int>(outcome), static_cast<int>(RunOutcome::kRight))
+          << mutation.text << ": " << why;
     } else {
       counts.stopped += outcome == RunOutcome::kStopped;
       counts.wrong += outcome == RunOutcome::kWrong;
