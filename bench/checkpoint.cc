@@ -104,7 +104,7 @@ class Bench {
 
  private:
   fs::path plain_folder() const { return options_.folder / "plain"; }
-  fs::path checkpoint() const { return options_.folder / "run" / step_folder_name(1); }
+  fs::path checkpoint() const { return options_.folder / "run" / step_folder_name(step_); }
   fs::path plain_file() const { return plain_folder() / std::to_string(comm_.rank()); }
 
   void time(const std::string& what, const std::function<void()>& f) {
@@ -132,7 +132,7 @@ class Bench {
   }
   void save(bool async) {
     Checkpointer& checkpointer = async ? async_ : sync_;
-    const double stall = seconds_of([&] { checkpointer.save({.step = 1}, rows_); });
+    const double stall = seconds_of([&] { checkpointer.save({.step = ++step_}, rows_); });
     if (async) seconds_["stall of the asynchronous"].push_back(stall);
     checkpointer.finish();
   }
@@ -148,6 +148,7 @@ class Bench {
   std::vector<HeldPiece> rows_, columns_;
   std::vector<std::byte> buffer_;
   std::size_t bytes_ = 0;  // of this rank
+  std::int64_t step_ = 0;
   std::map<std::string, std::vector<double>> seconds_;
 };
 
