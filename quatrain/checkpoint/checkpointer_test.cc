@@ -187,6 +187,17 @@ TEST(Checkpointer, Case065APartialFolderNeitherHangsNorStays) {
   EXPECT_EQ(bytes_under(files, ".tmp"), 0U);
 }
 
+TEST(Checkpointer, ReplacesACheckpointOfTheSameStep) {
+  TestRun large{.ranks = 4};
+  TestRun small{.ranks = 2};
+  MemoryFileSystem files;
+  large.save(files, 10);
+  EXPECT_GT(bytes_under(files, "rank-00003"), 0U);
+  small.save(files, 10);
+  EXPECT_EQ(small.load(files), 10);
+  EXPECT_EQ(bytes_under(files, "rank-00003"), 0U);
+}
+
 TEST(Checkpointer, Case065AnErrorOfRank0ReachesAllRanks) {
   TestRun run{.ranks = 3};
   MemoryFileSystem memory;

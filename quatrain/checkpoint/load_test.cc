@@ -249,6 +249,22 @@ TEST(Reader, ReadsLittleMoreThanItNeeds) {
   }
 }
 
+// Columns whose neighbours are nearer than a call is dear.
+TEST(Reader, JoinsRunsThatAreClose) {
+  const std::vector<std::int64_t> shape{64, 128};
+  const at::Tensor values = at::arange(64 * 128).to(at::kFloat).view(shape);
+  MemoryFileSystem files;
+  save_whole(files, 1, {whole("w", "weight", values)});
+  for (const std::int64_t begin : {0, 64}) {
+    CheckpointReader reader(files, "/run/step-00000001");
+    const Box box{{0, begin}, {64, 64}};
+    const HeldPiece into{{"w", "weight"}, shape, box, at::zeros(box.size)};
+    reader.read({&into, 1});
+    EXPECT_TRUE(into.values.equal(values_in(values, box)));
+    EXPECT_GT(reader.bytes_read(), 64 * 128 * 4 - 512);
+  }
+}
+
 TEST(Inspect, DescribesAndCompares) {
   MemoryFileSystem files;
   std::vector<HeldPiece> pieces = model();
