@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <vector>
 
 #include "quatrain/schedule/action_index.h"
 
@@ -81,9 +82,18 @@ class Comparison {
     RankTime time;
     double first = end_us_;
     double last = run_.begin_us;
+    std::vector<const TraceEvent*> waits;  // that no computation around them has ended yet
     for (const TraceEvent& event : events_[rank]) {
-      if (event.lane == TraceLane::kCompute) time.compute += event.end_us - event.begin_us;
-      if (event.lane == TraceLane::kWait) add_wait(event, time);
+      if (event.lane == TraceLane::kWait) {
+        add_wait(event, time);
+        waits.push_back(&event);
+      }
+      if (event.lane == TraceLane::kCompute) {
+        time.compute += event.end_us - event.begin_us;
+        for (; !waits.empty() && waits.back()->begin_us >= event.begin_us; waits.pop_back()) {
+          time.compute -= waits.back()->end_us - waits.back()->begin_us;
+        }
+      }
       first = std::min(first, event.begin_us);
       last = std::max(last, event.end_us);
     }

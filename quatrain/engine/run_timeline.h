@@ -13,7 +13,7 @@ namespace quatrain {
 
 // Of one rank, in microseconds, from the first begin to the last end of all ranks.
 struct RankTime {
-  double compute = 0.0;  // its thread at work
+  double compute = 0.0;  // its thread at work, without the waits of a computation
   // Its thread blocked on a message: before the neighbour sent it (a bubble, or ranks that are not
   // equally fast); sent, but this rank had not reached its RECV; both there, until it had arrived.
   double not_sent = 0.0, late_receive = 0.0, lane = 0.0;
