@@ -61,7 +61,7 @@ TEST(Pipeline, RecomputationKeepsTheBits) {
 }
 
 // 5 blocks on 4 stages, 1/2/2/3, ends without blocks, and stages that hold nothing at all.
-TEST(Pipeline, UnevenStages) {
+TEST(Pipeline, case_074_UnevenAndEmptyStages) {
   const std::vector<std::pair<int, std::vector<std::int64_t>>> cuts = {
       {4, {2, 1, 1, 1}}, {4, {1, 2, 2, 3}}, {4, {0, 3, 2, 0}}, {4, {3, 0, 0, 2}}, {3, {0, 4, 0}}};
   for (const auto& [ranks, layers] : cuts) {
