@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "quatrain/kernels/check.h"
+#include "quatrain/schedule/action_index.h"
 
 namespace quatrain {
 
@@ -42,10 +43,8 @@ void Pipeline::add_lanes(int from, int to) {
 }
 
 Pipeline::Lanes::const_iterator Pipeline::lane_of(const Action& message) const {
-  const bool sends =
-      message.kind == ActionKind::kSendForward || message.kind == ActionKind::kSendBackward;
-  const bool forward =
-      message.kind == ActionKind::kSendForward || message.kind == ActionKind::kRecvForward;
+  const bool sends = is_send(message.kind);
+  const bool forward = is_forward_message(message.kind);
   const int neighbour = message.stage + (sends == forward ? 1 : -1);
   if (neighbour < 0 || neighbour >= num_stages()) return lanes_.end();
   const int other = rank_of_stage_[static_cast<std::size_t>(neighbour)];

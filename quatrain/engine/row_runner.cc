@@ -4,20 +4,19 @@
 #include <utility>
 
 #include "quatrain/kernels/check.h"
+#include "quatrain/schedule/action_index.h"
 
 namespace quatrain {
 namespace {
 
 StageEnd end_of(const Action& action) {
-  const bool forward = action.kind == ActionKind::kForward ||
-                       action.kind == ActionKind::kSendForward ||
-                       action.kind == ActionKind::kRecvForward;
+  const bool forward = action.kind == ActionKind::kForward || is_forward_message(action.kind);
   return {action.stage, action.microbatch.value_or(-1), forward};
 }
 auto key(const StageEnd& end) { return std::tuple(end.stage, end.microbatch, end.forward); }
 
 bool needs_input(const Action& action) {
-  return action.kind <= ActionKind::kBackward && action.kind != ActionKind::kBackwardWeight;
+  return is_computation(action.kind) && action.kind != ActionKind::kBackwardWeight;
 }
 
 }  // namespace

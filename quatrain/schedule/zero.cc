@@ -8,12 +8,11 @@
 #include <utility>
 
 #include "quatrain/base/check.h"
+#include "quatrain/schedule/action_index.h"
 #include "quatrain/schedule/build.h"
 
 namespace quatrain {
 namespace {
-
-bool computes(ActionKind kind) { return kind <= ActionKind::kBackward; }
 
 Action for_layer(Action action, ActionKind kind, int layer) {
   action.kind = kind;
@@ -75,13 +74,13 @@ class RowLowering {
   }
   // Units whose values `action` reads, and those whose gradients it adds to.
   std::span<const int> reads(const Action& action) const {
-    if (!computes(action.kind) || action.kind == ActionKind::kBackwardWeight) return {};
+    if (!is_computation(action.kind) || action.kind == ActionKind::kBackwardWeight) return {};
     const LayerUnits& uses = layer(action);
     if (action.kind != ActionKind::kForward && !uses.input_half_reads) return {};
     return uses.values;
   }
   std::span<const int> adds_to(const Action& action) const {
-    if (!computes(action.kind)) return {};
+    if (!is_computation(action.kind)) return {};
     const LayerUnits& uses = layer(action);
     const bool weight_half =
         action.kind == ActionKind::kBackwardWeight || action.kind == ActionKind::kBackward;
@@ -98,7 +97,7 @@ class RowLowering {
     int stage = -1;
     bool stayed = false;  // in its stage, since then
     for (std::size_t slot = 0; slot < row_.size(); ++slot) {
-      if (!computes(row_[slot].kind)) continue;
+      if (!is_computation(row_[slot].kind)) continue;
       stayed = stayed && row_[slot].stage == stage;
       stage = row_[slot].stage;
       const std::span<const int> units = reads(row_[slot]);
@@ -196,7 +195,7 @@ Schedule by_layer(const Schedule& schedule, std::span<const int> layers_of_stage
   CHECK(static_cast<int>(layers_of_stage.size()) == schedule.num_stages,
         "layers of {} stages for a schedule of {}", layers_of_stage.size(), schedule.num_stages);
   return with_rows(schedule, [&](std::vector<Action>& row, const Action& action) {
-    if (computes(action.kind)) {
+    if (is_computation(action.kind)) {
       append_layers(row, action, layers_of_stage[static_cast<std::size_t>(action.stage)], backward);
     } else {
       row.push_back(action);

@@ -22,6 +22,15 @@ Geometry staged(const std::string& schedule, int ranks = 2, int chunks = 1) {
   return {.accumulation = 4, .schedule = schedule, .pipeline = ranks, .chunks = chunks};
 }
 
+// Two stages, fused and split, and split over two data ranks.
+std::vector<Geometry> geometries_of_two() {
+  Geometry sharded = staged("zb-h1");
+  sharded.shards = 2;
+  sharded.zero_stage = 1;
+  sharded.accumulation = 2;
+  return {staged("1f1b"), staged("zb-h1"), sharded};
+}
+
 // Plain SGD, which shows a factor that Adam hides.
 TEST(PipelineCases, case_001_GradientsAreOfTheMeanLoss) {
   for (const ModelSpec& spec : {tiny_gpt2(), tiny_llama()}) {
@@ -49,11 +58,7 @@ TEST(PipelineCases, case_019_CopiesOfATiedTableStayTheSame) {
   const Recipe recipe{.spec = tiny_gpt2(),
                       .optimizer = {.name = "adamw", .lr = 1e-2, .weight_decay = 0.1},
                       .global_batch = 8};
-  Geometry sharded = staged("zb-h1");
-  sharded.shards = 2;
-  sharded.zero_stage = 1;
-  sharded.accumulation = 2;
-  for (const Geometry& geometry : {staged("1f1b"), staged("zb-h1"), sharded}) {
+  for (const Geometry& geometry : geometries_of_two()) {
     for (const bool post_validation : {false, true}) {
       SCOPED_TRACE(geometry.name() + (post_validation ? ", post-validation" : ""));
       Side side = side_of(recipe, geometry);
@@ -175,11 +180,7 @@ TEST(PipelineCases, case_130_OneNormForAllStages) {
                       .optimizer = {.name = "sgd", .lr = 1.0, .weight_decay = 0.0, .max_norm = 1.0},
                       .global_batch = 8,
                       .steps = 1};
-  Geometry sharded = staged("1f1b");
-  sharded.shards = 2;
-  sharded.zero_stage = 1;
-  sharded.accumulation = 2;
-  for (const Geometry& geometry : {staged("1f1b"), staged("zb-h1"), sharded}) {
+  for (const Geometry& geometry : geometries_of_two()) {
     for (const bool post_validation : {false, true}) {
       SCOPED_TRACE(geometry.name() + (post_validation ? ", post-validation" : ""));
       Side side = side_of(recipe, geometry);
