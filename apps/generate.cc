@@ -41,7 +41,7 @@ RankJobOptions job_options(const fs::path& folder, const Options& options) {
   job.plan.degrees[static_cast<std::size_t>(Axis::kPp)] = options.pp;
   job.plan.stage_begin = first_layers(even_layers(job.spec.layers, options.pp));
   job.schedule = gpipe(options.pp, 1);
-  job.fill = [folder](Model& model, ZeroUnits&) { load_weights(model, folder); };
+  job.fill = [folder](Model& model, ZeroUnits&, Communicator&) { load_weights(model, folder); };
   return job;
 }
 

@@ -14,10 +14,28 @@
 namespace quatrain::apps {
 namespace {
 
-int report(const std::string& who, const char* kind, const std::exception& error, ExitCode code) {
-  say(who + kind + error.what());
-  flush_log();
-  return code;
+// The exit code of what `command` throws, when `tell` has heard of it.
+template <class Tell>
+int judged(const std::function<int()>& command, const Tell& tell) {
+  const auto end = [&](const char* kind, const std::exception& error, ExitCode code) -> int {
+    tell(kind, error);
+    return code;
+  };
+  try {
+    return command();
+  } catch (const ConfigError& error) {
+    return end("", error, kUsage);
+  } catch (const DataError& error) {
+    return end("bad data: ", error, kBadData);
+  } catch (const StorageError& error) {
+    return end("storage: ", error, kStorage);
+  } catch (const CommError& error) {
+    return end("communication: ", error, kPeerFailed);
+  } catch (const std::bad_alloc& error) {
+    return end("out of memory (train --dry-run prints the bytes a rank needs): ", error, kOurBug);
+  } catch (const std::exception& error) {
+    return end("internal error, please report it: ", error, kOurBug);
+  }
 }
 
 }  // namespace
@@ -37,22 +55,14 @@ int worst(int a, int b) {
 }
 
 int guarded(const std::function<int()>& command, const std::string& who) {
-  try {
-    return command();
-  } catch (const ConfigError& error) {
-    return report(who, "", error, kUsage);
-  } catch (const DataError& error) {
-    return report(who, "bad data: ", error, kBadData);
-  } catch (const StorageError& error) {
-    return report(who, "storage: ", error, kStorage);
-  } catch (const CommError& error) {
-    return report(who, "communication: ", error, kPeerFailed);
-  } catch (const std::bad_alloc& error) {
-    return report(who, "out of memory (train --dry-run prints the bytes a rank needs): ", error,
-                  kOurBug);
-  } catch (const std::exception& error) {
-    return report(who, "internal error, please report it: ", error, kOurBug);
-  }
+  return judged(command, [&](const char* kind, const std::exception& error) {
+    say(who + kind + error.what());
+    flush_log();
+  });
+}
+
+int code_of(const std::function<int()>& command) {
+  return judged(command, [](const char*, const std::exception&) {});
 }
 
 }  // namespace quatrain::apps

@@ -20,6 +20,8 @@ enum ExitCode : int {
 
 // `who` comes before the message: "rank 5: ".
 int guarded(const std::function<int()>& command, const std::string& who = "");
+// The same without a word.
+int code_of(const std::function<int()>& command);
 
 // The code of a job whose ranks ended with these two: 70, 69, 74, 65, 2, 1, 75, 0 from the worst.
 int worst(int a, int b);

@@ -125,7 +125,7 @@ RankJobOptions rank_job_options(const RunConfig& config) {
   options.schedule = schedule_of(config);
   options.init_seed = config.run.seed;
   if (config.weights != "none") {
-    options.fill = [folder = config.weights](Model& model, ZeroUnits& units) {
+    options.fill = [folder = config.weights](Model& model, ZeroUnits& units, Communicator&) {
       load_values(folder, model, units);
     };
   }
@@ -141,7 +141,7 @@ LrSchedule lr_schedule_of(const RunConfig& config) {
   if (keys.type == "inverse_sqrt") schedule.kind = LrScheduleKind::kInverseSqrt;
   schedule.warmup_steps = keys.warmup_steps;
   schedule.decay_steps = keys.decay_steps;
-  schedule.total_steps = config.training.steps;
+  schedule.total_steps = static_cast<double>(config.training.steps);
   schedule.min_lr_factor = keys.min_lr_factor;
   return schedule;
 }

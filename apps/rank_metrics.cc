@@ -80,10 +80,14 @@ void merge_over_ranks(StepMetrics& metrics, const CommCounts& sent, Communicator
   }
 }
 
-bool any_rank(bool flag, Communicator& world) {
-  const at::Tensor most = at::full({1}, flag ? 1 : 0, at::kInt);
+void any_rank(std::span<bool> flags, Communicator& world) {
+  const at::Tensor most = at::empty({static_cast<std::int64_t>(flags.size())}, at::kInt);
+  auto values = most.accessor<int, 1>();
+  for (std::size_t i = 0; i < flags.size(); ++i) values[static_cast<std::int64_t>(i)] = flags[i];
   world.all_reduce(most, ReduceOp::kMax).wait();
-  return most.item<int>() != 0;
+  for (std::size_t i = 0; i < flags.size(); ++i) {
+    flags[i] = values[static_cast<std::int64_t>(i)] != 0;
+  }
 }
 
 }  // namespace quatrain::apps

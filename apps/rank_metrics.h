@@ -2,6 +2,7 @@
 // What the ranks of a job tell each other about a step for its line in metrics.jsonl: the fullest
 // rank's memory, the busiest rank's bytes, and traces.
 #pragma once
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ std::vector<std::string> gather_texts(Communicator& world, const std::string& ow
 // collective.
 void merge_over_ranks(StepMetrics& metrics, const CommCounts& sent, Communicator& world);
 
-// Bit-or of every rank's flag. A collective.
-bool any_rank(bool flag, Communicator& world);
+// Each flag becomes true where any rank's is. A collective.
+void any_rank(std::span<bool> flags, Communicator& world);
 
 }  // namespace quatrain::apps

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
+#include <string>
 #include <system_error>
 
 #include "quatrain/base/error.h"
@@ -15,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 void keep_earlier_run(const fs::path& folder) {
-  if (!fs::exists(folder / "metrics.jsonl")) return;
+  if (!fs::exists(folder / "metrics.jsonl") && !fs::exists(folder / "checkpoints")) return;
   for (int n = 1;; ++n) {
     const fs::path kept = folder.string() + "." + std::to_string(n);
     if (fs::exists(kept)) continue;
@@ -25,11 +27,28 @@ void keep_earlier_run(const fs::path& folder) {
   }
 }
 
+// A line that a crash has cut is one of a later step.
+void forget_later_steps(const fs::path& file, std::int64_t step) {
+  if (!fs::exists(file)) return;
+  std::istringstream lines(read_file(file));
+  std::string kept;
+  for (std::string line; std::getline(lines, line);) {
+    const auto parsed = nlohmann::json::parse(line, nullptr, false);
+    if (parsed.is_object() && parsed.value("step", step + 1) <= step) kept += line + "\n";
+  }
+  write_file_atomically(file, kept);
+}
+
 }  // namespace
 
-RunFolder::RunFolder(const RunConfig& config) : path_(config.run.folder) {
+RunFolder::RunFolder(const RunConfig& config, std::optional<std::int64_t> continued)
+    : path_(config.run.folder) {
   try {
-    keep_earlier_run(path_);
+    if (continued) {
+      forget_later_steps(path_ / "metrics.jsonl", *continued);
+    } else {
+      keep_earlier_run(path_);
+    }
     fs::create_directories(path_);
   } catch (const fs::filesystem_error& error) {
     throw StorageError(fmt::format("run folder {}: {}", path_.string(), error.code().message()));

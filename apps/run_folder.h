@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "quatrain/spec/run_config.h"
 
@@ -12,8 +13,9 @@ namespace quatrain::apps {
 class RunFolder {
  public:
   // Creates it with config.toml and plan.json. A folder that already holds a run is kept under
-  // "<folder>.<n>", so that nothing is overwritten. Throws StorageError.
-  explicit RunFolder(const RunConfig& config);
+  // "<folder>.<n>", so that nothing is overwritten; or, where the run goes on behind step
+  // `continued`, loses the lines of later steps, which will be made again. Throws StorageError.
+  explicit RunFolder(const RunConfig& config, std::optional<std::int64_t> continued = {});
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;

@@ -28,12 +28,14 @@ StopSignals::StopSignals() {
   g_received = 0;
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
+  std::signal(SIGUSR1, on_signal);
 }
 
 StopSignals::~StopSignals() {
   if (--g_owners > 0) return;
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGUSR1, SIG_DFL);
 }
 
 int StopSignals::received() { return g_received; }

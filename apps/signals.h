@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGINT and SIGTERM ask the training loop to end after the current step; a second SIGINT ends at
-// once, as the shell's user expects.
+// SIGTERM, SIGUSR1 (which batch systems send before the time is up) and SIGINT ask the training
+// loop to end after the current step; a second SIGINT ends at once, as the shell's user expects.
 #pragma once
 
 namespace quatrain::apps {

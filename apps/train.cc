@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/agreed.h"
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/dry_run.h"
@@ -74,8 +75,7 @@ int train(const Options& options) {
       config, launch, [&] { prepare_data(config); },
       [&](Rank& rank) {
         Console own(options.json, rank.world.rank() != 0);
-        Trainer trainer(config, rank, own);
-        return trainer.run();
+        return ending_together(rank.world, [&] { return Trainer(config, rank, own).run(); });
       });
 }
 
@@ -95,9 +95,9 @@ Registered add_train(CLI::App& app) {
   parser->add_flag("--json", options->json, "one JSON document on stdout, the rest on stderr");
   parser->add_flag("--help-config", options->help_config, "list every configuration key");
   parser->footer(
-      "SIGINT and SIGTERM end the run after the current step, with its weights written and exit "
-      "code\n"
-      "0; a second SIGINT ends it at once.\n\n"
+      "SIGTERM, SIGUSR1 and SIGINT end the run after the current step, with a checkpoint and exit "
+      "code\n75: run it again with checkpoint.resume=if_present. A second SIGINT ends it at once. "
+      "The file\nRUN/save-now asks for a checkpoint, RUN/stop-now for one and the end.\n\n"
       "Example:\n  quatrain train configs/demo.toml training.steps=200 run.name=try");
   return {parser, [options] { return train(*options); }};
 }

@@ -10,13 +10,19 @@
 #include <optional>
 #include <utility>
 
+#include "apps/agreed.h"
 #include "apps/dry_run.h"
+#include "apps/guard.h"
 #include "apps/job.h"
 #include "apps/metrics.h"
 #include "apps/rank_metrics.h"
+#include "apps/resume.h"
 #include "apps/run_folder.h"
+#include "apps/saver.h"
 #include "apps/signals.h"
 #include "apps/text.h"
+#include "apps/untold_steps.h"
+#include "apps/wishes.h"
 #include "quatrain/base/file.h"
 #include "quatrain/base/log.h"
 #include "quatrain/base/text.h"
@@ -54,9 +60,11 @@ struct Trainer::State {
         console(out),
         prologue({.threads = threads_of(config, own.ranks_here), .memory = &memory}),
         tokenizer(tokenizer_of(config)),
-        training(make_train_loader(sources_here(config.data.train), loader_options_here())),
-        job(rank_job_options(config), *training, world),
-        lr_schedule(lr_schedule_of(config)) {
+        training(make_train_loader(train_sources(), loader_options_here())),
+        resume_point(find_resume_point(config, files, world)),
+        job(job_options(), *training, world) {
+    if (resume_point) take_up_run();
+    lr_schedule = schedule_from_here();
     if (!config.data.validation.empty()) {
       validation = make_eval_loader(sources_here(config.data.validation), loader_options_here());
     }
@@ -70,6 +78,21 @@ struct Trainer::State {
   std::vector<DataSource> sources_here(const std::vector<DataPath>& paths) const {
     return sources_of(paths, config, tokenizer.get(), world.size() > 1);
   }
+  std::vector<DataSource> train_sources() {
+    std::vector<DataSource> sources = sources_here(config.data.train);
+    nlohmann::json entry = nlohmann::json::array();
+    for (const DataSource& source : sources) {
+      entry.push_back({source.file->path().string(), source.file->num_tokens()});
+    }
+    data_entry = entry.dump();
+    return sources;
+  }
+  // Values that a checkpoint sets need not be drawn.
+  RankJobOptions job_options() const {
+    RankJobOptions options = rank_job_options(config);
+    if (resume_point) options.fill = [](Model&, ZeroUnits&, Communicator&) {};
+    return options;
+  }
   LoaderOptions loader_options_here() const {
     const Mesh here = mesh();
     const AxisSet data = AxisSet(Axis::kDpReplicate) | Axis::kDpShard;
@@ -80,10 +103,19 @@ struct Trainer::State {
   bool beside_speaker() const {
     return job.mesh.group(AxisSet(Axis::kPp) | Axis::kTp).front() == 0;
   }
+  std::int64_t step_tokens() const {
+    return config.training.global_batch * config.training.seq_len;
+  }
+  void take_up_run();
+  LrSchedule schedule_from_here() const;
+  double lr_factor_at(std::int64_t number) const;
+  std::int64_t tokens_at(std::int64_t number) const;
+  TrainingState state_at(std::int64_t number) const;
+  void begin();
   void run_step(std::int64_t number);
-  void note_settled();
   bool meets_after(std::int64_t number) const;
   std::vector<StepMetrics> meet();
+  int train();
   void tell(StepMetrics& metrics, bool last);
   void write(const std::vector<StepMetrics>& steps, std::optional<double> loss);
   std::optional<double> validate();
@@ -94,8 +126,9 @@ struct Trainer::State {
   void watch_logits(const StepReport& report);
   void keep_trace(StepMetrics& metrics);
   void add_simulated(const std::vector<std::string>& last, std::vector<std::string>& rows);
-  void save();
-  void finish(const StepMetrics& metrics, int signal);
+  void save_weights();
+  int stop(std::int64_t number);
+  int finish(const std::optional<StepMetrics>& last);
 
   RunConfig config;
   Rank& rank;
@@ -103,17 +136,19 @@ struct Trainer::State {
   Console& console;
   MemoryOwner memory;
   RankThread prologue;
+  PosixFileSystem files;
   std::unique_ptr<Tokenizer> tokenizer;
+  std::string data_entry;
   std::unique_ptr<DataLoader> training;
   std::unique_ptr<DataLoader> validation;
+  std::optional<ResumePoint> resume_point;
+  TrainingState start;  // step 0, or what was resumed
+  double lr_step_tokens = 0.0;
   RankJob job;
   LrSchedule lr_schedule;
   std::optional<RunFolder> folder;  // of rank 0
-  struct Untold {
-    StepMetrics metrics;
-    CommCounts sent;
-  };
-  std::vector<Untold> untold;     // steps since ranks last met
+  std::optional<RunSaver> saver;
+  UntoldSteps untold;
   std::vector<TraceEvent> trace;  // of the first metrics.trace_steps steps
   double first_loss = 0.0;
   double total_seconds = 0.0;
@@ -121,18 +156,63 @@ struct Trainer::State {
   std::optional<double> validation_loss;
 };
 
+// From the checkpoint: values, optimizer, the place in the data, and what its run had seen.
+void Trainer::State::take_up_run() {
+  start = resume(*resume_point, config, data_entry, files, job, world);
+  agreed([&] { training->continue_from(start.data_cursor, start.step + 1); });
+  const auto entry = [&](const char* name, double other) {
+    const auto found = start.extra.find(name);
+    return found == start.extra.end() ? other : std::strtod(found->second.c_str(), nullptr);
+  };
+  first_loss = entry(kFirstLossEntry, 0.0);
+  lr_step_tokens = entry(kLrTokensEntry, 0.0);
+}
+
+// Steps of the schedule are the run's, or stand for tokens of the first run's steps.
+LrSchedule Trainer::State::schedule_from_here() const {
+  LrSchedule schedule = lr_schedule_of(config);
+  if (config.lr_schedule.unit == "tokens" && lr_step_tokens > 0.0) {
+    schedule.total_steps = static_cast<double>(tokens_at(config.training.steps)) / lr_step_tokens;
+  }
+  return schedule;
+}
+
+double Trainer::State::lr_factor_at(std::int64_t number) const {
+  if (config.lr_schedule.unit == "steps" || lr_step_tokens == 0.0) {
+    return lr_factor(lr_schedule, number);
+  }
+  return lr_factor(lr_schedule, static_cast<double>(tokens_at(number)) / lr_step_tokens);
+}
+
+// Seen behind that step.
+std::int64_t Trainer::State::tokens_at(std::int64_t number) const {
+  return start.tokens + (number - start.step) * step_tokens();
+}
+
+TrainingState Trainer::State::state_at(std::int64_t number) const {
+  TrainingState state;
+  state.step = number;
+  state.tokens = tokens_at(number);
+  state.data_cursor = training->cursor(number + 1);
+  state.extra[kDataEntry] = data_entry;
+  state.extra[kFirstLossEntry] = hex_float(first_loss);
+  const double tokens = lr_step_tokens > 0.0 ? lr_step_tokens : static_cast<double>(step_tokens());
+  state.extra[kLrTokensEntry] = fmt::format("{}", tokens);
+  return state;
+}
+
 // This rank's part of the step's numbers.
 void Trainer::State::run_step(std::int64_t number) {
   memory.reset_peak();
   const CommCounts before = rank.counts;
   StepMetrics metrics;
-  const double factor = lr_factor(lr_schedule, number);
+  const double factor = lr_factor_at(number);
   const Clock::time_point begin = Clock::now();
   metrics.report = job.run(number, factor);
   metrics.seconds = seconds_since(begin);
   metrics.lr = config.optimizer.lr * factor;
-  metrics.step_tokens = config.training.global_batch * config.training.seq_len;
-  metrics.tokens_seen = number * metrics.step_tokens;
+  metrics.step_tokens = step_tokens();
+  metrics.tokens_seen = tokens_at(number);
   metrics.peak = memory.peak();
   metrics.exposed_comm_ms = metrics.report.exposed_comm_ms;
   metrics.bubble_ms = metrics.report.bubble_ms;
@@ -140,16 +220,8 @@ void Trainer::State::run_step(std::int64_t number) {
                                     config.training.seq_len, config.training.trainable)
                             .value;
   total_seconds += metrics.seconds;
-  untold.push_back({metrics, rank.counts.since(before)});
-  note_settled();
-}
-
-// Of steps that all stages agree on by now.
-void Trainer::State::note_settled() {
-  const StepReport& settled = job.executor.settled();
-  for (Untold& step : untold) {
-    if (step.metrics.report.step == settled.step) step.metrics.report = settled;
-  }
+  untold.add(metrics, rank.counts.since(before));
+  untold.settle(job.executor.settled());
 }
 
 // Ranks meet after every step, or where post-validation lets them run on, when something is due.
@@ -157,20 +229,15 @@ bool Trainer::State::meets_after(std::int64_t number) const {
   return !config.parallel.post_validation || number == config.training.steps ||
          number <= config.metrics.trace_steps || due(number, config.metrics.log_every) ||
          due(number, config.metrics.eval_every) || due(number, config.metrics.sample_every) ||
-         due(number, config.debug.check_replicas);
+         due(number, config.checkpoint.interval) || due(number, config.debug.check_replicas);
 }
 
 // The steps since ranks last met, as the job's.
 std::vector<StepMetrics> Trainer::State::meet() {
   job.executor.settle();
-  note_settled();
-  std::vector<StepMetrics> steps;
-  for (Untold& step : untold) {
-    merge_over_ranks(step.metrics, step.sent, world);
-    if (step.metrics.report.step == 1) first_loss = step.metrics.report.loss;
-    steps.push_back(std::move(step.metrics));
-  }
-  untold.clear();
+  untold.settle(job.executor.settled());
+  std::vector<StepMetrics> steps = untold.tell(world);
+  if (steps.front().report.step == 1) first_loss = steps.front().report.loss;
   return steps;
 }
 
@@ -224,10 +291,10 @@ void Trainer::State::check_books() const {
 
 void Trainer::State::log_step(const StepMetrics& metrics, bool last) {
   const std::int64_t number = metrics.report.step;
-  const double left = static_cast<double>(config.training.steps - number);
-  const std::string text = console_line(metrics, config.training.steps,
-                                        left * total_seconds / static_cast<double>(number));
-  if (number == 1 || last || number % config.metrics.log_every == 0) {
+  const auto left = static_cast<double>(config.training.steps - number);
+  const double a_step = total_seconds / static_cast<double>(number - start.step);
+  const std::string text = console_line(metrics, config.training.steps, left * a_step);
+  if (number == start.step + 1 || last || number % config.metrics.log_every == 0) {
     console.line(text);
   } else {
     console.progress(text);
@@ -276,14 +343,14 @@ void Trainer::State::add_simulated(const std::vector<std::string>& last,
   console.line(to_table(run));
 }
 
-void Trainer::State::save() {
+void Trainer::State::save_weights() {
   WholeWeights weights;
   for_each_whole(job.units, WholeOf::kValues,
                  [&](const ParameterInfo& info, const at::Tensor& whole) {
                    if (speaks()) weights.emplace(info.name, whole.clone());
                  });
   if (!speaks()) return;
-  save_weights(job.model, weights, folder->weights());
+  quatrain::save_weights(job.model, weights, folder->weights());
   if (tokenizer != nullptr) tokenizer->save(folder->weights());
 }
 
@@ -302,20 +369,83 @@ void Trainer::State::write(const std::vector<StepMetrics>& steps, std::optional<
   }
 }
 
-void Trainer::State::finish(const StepMetrics& metrics, int signal) {
-  if (signal != 0) {
-    console.line(fmt::format("stopped by signal {} after step {}", signal, metrics.report.step));
+void Trainer::State::begin() {
+  check_books();
+  if (speaks()) {
+    const bool goes_on = resume_point && resume_point->same_run;
+    folder.emplace(config, goes_on ? std::optional(start.step) : std::nullopt);
   }
-  const double tokens = static_cast<double>(metrics.tokens_seen);
-  console.line(fmt::format(
-      "loss {:.4f} -> {:.4f}  {} tokens in {}  {} tok/s  weights in {}", first_loss,
-      metrics.report.loss, with_commas(metrics.tokens_seen), human_duration(total_seconds),
-      with_commas(static_cast<std::int64_t>(tokens / total_seconds)), folder->weights().string()));
-  nlohmann::ordered_json document = to_json(metrics);
+  introduce();
+  if (resume_point) {
+    console.line(fmt::format("resumed   step {}, {} tokens, from {}\n{}", start.step,
+                             with_commas(start.tokens), resume_point->path.string(),
+                             changes_since(start, config)));
+  } else if (config.checkpoint.resume == "if_present") {
+    console.line("no checkpoint is there: training begins at step 1");
+  }
+  saver.emplace(config, job, world, console);
+}
+
+// The steps that are left; the exit code.
+int Trainer::State::train() {
+  const std::int64_t steps = config.training.steps;
+  std::optional<StepMetrics> last;
+  for (std::int64_t number = start.step + 1; number <= steps; ++number) {
+    run_step(number);
+    if (!meets_after(number)) continue;
+    std::vector<StepMetrics> met = meet();
+    if (due(number, config.debug.check_replicas)) {
+      check_replicas(job.units, *job.optimizer, job.mesh, world);
+    }
+    saver->poll();
+    const Wishes wishes = agreed_wishes(config.run.folder, world);
+    const bool ends = number == steps;
+    const bool stops = wishes.stop && !ends;
+    for (StepMetrics& step : met) tell(step, (ends || stops) && step.report.step == number);
+    std::optional<double> loss;
+    if ((due(number, config.metrics.eval_every) && !stops) || ends) loss = validate();
+    if (folder) write(met, loss);
+    last = met.back();
+    if (stops) return stop(number);
+    if (wishes.save || due(number, config.checkpoint.interval)) saver->save(state_at(number));
+    if (!ends && due(number, config.metrics.sample_every)) sample();
+  }
+  return finish(last);
+}
+
+int Trainer::State::stop(std::int64_t number) {
+  saver->finish(state_at(number));
+  const int signal = StopSignals::received();
+  console.line(fmt::format("stopped {} after step {}: run again with checkpoint.resume=if_present",
+                           signal != 0 ? fmt::format("by signal {}", signal) : "as asked", number));
+  return kPreempted;
+}
+
+// Weights for others before the checkpoint, which may not find room.
+int Trainer::State::finish(const std::optional<StepMetrics>& last) {
+  save_weights();
+  if (last) saver->finish(state_at(config.training.steps));
+  if (!folder) return sample(), kDone;
+  nlohmann::ordered_json document;
+  if (last) {
+    const auto tokens = static_cast<double>(last->tokens_seen - start.tokens);
+    console.line(fmt::format("loss {:.4f} -> {:.4f}  {} tokens in {}  {} tok/s  weights in {}",
+                             first_loss, last->report.loss, with_commas(last->tokens_seen),
+                             human_duration(total_seconds),
+                             with_commas(static_cast<std::int64_t>(tokens / total_seconds)),
+                             folder->weights().string()));
+    document = to_json(*last);
+  } else {
+    console.line(fmt::format("nothing is left to train: step {} of {}  weights in {}", start.step,
+                             config.training.steps, folder->weights().string()));
+    document["step"] = start.step;
+  }
   document["first_loss"] = first_loss;
   if (validation_loss) document["validation_loss"] = *validation_loss;
   document["folder"] = folder->path().string();
   console.document(document);
+  sample();
+  return kDone;
 }
 
 Trainer::Trainer(RunConfig config, Rank& rank, Console& console)
@@ -323,34 +453,9 @@ Trainer::Trainer(RunConfig config, Rank& rank, Console& console)
 Trainer::~Trainer() = default;
 
 int Trainer::run() {
-  State& s = *state_;
-  s.check_books();
-  if (s.speaks()) s.folder.emplace(s.config);
-  s.introduce();
+  state_->begin();
   const StopSignals signals;
-  const std::int64_t steps = s.config.training.steps;
-  StepMetrics metrics;
-  bool stopped = false;
-  for (std::int64_t number = 1; number <= steps && !stopped; ++number) {
-    s.run_step(number);
-    if (!s.meets_after(number)) continue;
-    std::vector<StepMetrics> met = s.meet();
-    if (due(number, s.config.debug.check_replicas)) {
-      check_replicas(s.job.units, *s.job.optimizer, s.job.mesh, s.world);
-    }
-    stopped = any_rank(StopSignals::received() != 0, s.world);
-    const bool last = number == steps || stopped;
-    for (StepMetrics& step : met) s.tell(step, last && step.report.step == number);
-    metrics = met.back();
-    std::optional<double> loss;
-    if (due(number, s.config.metrics.eval_every) || last) loss = s.validate();
-    if (s.folder) s.write(met, loss);
-    if (!last && due(number, s.config.metrics.sample_every)) s.sample();
-  }
-  s.save();
-  if (s.folder) s.finish(metrics, stopped ? StopSignals::received() : 0);
-  if (!stopped) s.sample();
-  return 0;
+  return state_->train();
 }
 
 }  // namespace quatrain::apps

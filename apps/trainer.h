@@ -13,11 +13,12 @@ namespace quatrain::apps {
 
 class Trainer {
  public:
-  // Opens data and makes model and optimizer; throws before anything is written. `rank` and
-  // `console` outlive it.
+  // Opens data, makes model and optimizer, and takes up the checkpoint that the run goes on from;
+  // throws before anything is written. `rank` and `console` outlive it.
   Trainer(RunConfig config, Rank& rank, Console& console);
   ~Trainer();
-  // Trains to the end, or to the current step's end after SIGINT or SIGTERM; returns the exit code.
+  // Trains to the end, or until it is asked to stop, behind a step and with a checkpoint; returns
+  // the exit code. AgreedError where that checkpoint cannot be written.
   int run();
 
  private:

@@ -53,6 +53,7 @@ class Checkpointer {
   // Waits for the save in flight. The same, and at the end of a run.
   std::optional<std::int64_t> finish();
   bool in_flight() const { return phase_ != Phase::kIdle; }
+  std::int64_t bytes() const { return total_bytes_; }  // of a checkpoint, all ranks' files
 
  private:
   enum class Phase : std::uint8_t { kIdle, kWriting, kCommitting };

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kShown = 3;
 
-std::vector<HeldPiece> renamed(std::span<const HeldPiece> pieces, const LoadOptions& options) {
+std::vector<HeldPiece> renamed(std::span<const HeldPiece> pieces, const RestoreOptions& options) {
   std::vector<HeldPiece> result(pieces.begin(), pieces.end());
   for (HeldPiece& piece : result) {
     const auto name = options.rename.find(piece.id.name);
@@ -129,7 +129,7 @@ std::string misfit(const Manifest& manifest, std::span<const PieceInfo> wanted, 
 }
 
 TrainingState load_checkpoint(FileSystem& files, Communicator& comm, const fs::path& checkpoint,
-                              std::span<const HeldPiece> into, const LoadOptions& options) {
+                              std::span<const HeldPiece> into, const RestoreOptions& options) {
   Loaded loaded = try_load(files, comm, checkpoint, renamed(into, options), options.allow_extra);
   raise(loaded.failure);
   return std::move(loaded.state);
@@ -137,7 +137,7 @@ TrainingState load_checkpoint(FileSystem& files, Communicator& comm, const fs::p
 
 std::optional<TrainingState> load_newest(FileSystem& files, Communicator& comm, const fs::path& run,
                                          std::span<const HeldPiece> into,
-                                         const LoadOptions& options) {
+                                         const RestoreOptions& options) {
   // Ranks need not see a folder alike at every moment: rank 0's list is everybody's.
   std::string list;
   const Failure listing = first_failure(comm, attempt([&] {

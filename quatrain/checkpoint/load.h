@@ -16,7 +16,7 @@
 
 namespace quatrain {
 
-struct LoadOptions {
+struct RestoreOptions {
   // Whether the checkpoint may hold what no rank wants: moments that a fresh optimizer does not
   // read, layers of a larger model.
   bool allow_extra = false;
@@ -27,14 +27,14 @@ struct LoadOptions {
 // damaged or is not that of these tensors: then with counts and nearest names, and nothing read.
 TrainingState load_checkpoint(FileSystem& files, Communicator& comm,
                               const std::filesystem::path& checkpoint,
-                              std::span<const HeldPiece> into, const LoadOptions& options = {});
+                              std::span<const HeldPiece> into, const RestoreOptions& options = {});
 
 // The newest checkpoint of a run that is whole; a warning in rank 0's log for each newer one that
 // is not. None when the run has none; DataError when all of them are damaged.
 std::optional<TrainingState> load_newest(FileSystem& files, Communicator& comm,
                                          const std::filesystem::path& run,
                                          std::span<const HeldPiece> into,
-                                         const LoadOptions& options = {});
+                                         const RestoreOptions& options = {});
 
 // How a checkpoint differs from the tensors that a job wants, as a refusal for people; empty when
 // it does not.

@@ -53,7 +53,7 @@ class Load : public ::testing::Test {
  protected:
   Load() { save_whole(files_, 10, model()); }
 
-  std::string refusal(const std::vector<HeldPiece>& into, const LoadOptions& options = {}) {
+  std::string refusal(const std::vector<HeldPiece>& into, const RestoreOptions& options = {}) {
     try {
       load_checkpoint(files_, *comm_, path_, into, options);
       return "accepted";

@@ -63,7 +63,10 @@ class Loader : public DataLoader {
                                          options_.prefetch);
   }
   // First in a derived destructor.
-  void stop() { queue_.reset(); }
+  void stop() {
+    queue_.reset();
+    loaded_ = false;
+  }
 
   const LoaderOptions& options() const { return options_; }
   const Deal& dealt() const { return deal_; }
@@ -106,19 +109,23 @@ class TrainLoader : public Loader {
  public:
   TrainLoader(std::vector<DataSource> sources, const LoaderOptions& options,
               std::vector<std::int64_t> cursor, std::int64_t first_step)
-      : Loader(std::move(sources), options),
-        sampler_(sizes(), {options.seed, options.global_batch, options.shuffle, std::move(cursor),
-                           first_step}) {
-    start();
+      : Loader(std::move(sources), options) {
+    continue_from(std::move(cursor), first_step);
   }
   ~TrainLoader() override { stop(); }
   std::vector<std::int64_t> cursor(std::int64_t step) const override {
-    return sampler_.cursor(step);
+    return sampler_->cursor(step);
+  }
+  void continue_from(std::vector<std::int64_t> cursor, std::int64_t first_step) final {
+    stop();  // the helper reads the sampler
+    sampler_.emplace(sizes(), Sampler::Options{options().seed, options().global_batch,
+                                               options().shuffle, std::move(cursor), first_step});
+    start();
   }
 
  private:
   std::vector<Sample> samples(std::int64_t step) const override {
-    return sampler_.samples(step, dealt().begin, dealt().end);
+    return sampler_->samples(step, dealt().begin, dealt().end);
   }
   std::vector<Sampler::Source> sizes() const {
     std::vector<Sampler::Source> out;
@@ -128,7 +135,7 @@ class TrainLoader : public Loader {
     return out;
   }
 
-  Sampler sampler_;
+  std::optional<Sampler> sampler_;
 };
 
 class EvalLoader : public Loader {
@@ -163,6 +170,10 @@ class EvalLoader : public Loader {
 };
 
 }  // namespace
+
+void DataLoader::continue_from(std::vector<std::int64_t>, std::int64_t) {
+  throw BugError("only what trains goes on from a checkpoint");
+}
 
 std::unique_ptr<DataLoader> make_train_loader(std::vector<DataSource> sources,
                                               const LoaderOptions& options,

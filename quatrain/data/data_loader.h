@@ -50,6 +50,9 @@ class DataLoader {
   virtual std::int64_t trained_tokens(std::int64_t step) = 0;
   // Samples consumed of each source before `step`: what a checkpoint keeps.
   virtual std::vector<std::int64_t> cursor(std::int64_t step) const = 0;
+  // Goes on at `first_step` where a checkpoint's cursor says. Training loaders alone; ConfigError
+  // when the cursor is not that of these sources.
+  virtual void continue_from(std::vector<std::int64_t> cursor, std::int64_t first_step);
 };
 // Training: shuffled epochs, weighted mixture (sampler.h). Throws ConfigError, also when documents
 // are masked and neither the format nor eod_id says where they end. `cursor`: where each source

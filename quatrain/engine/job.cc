@@ -27,7 +27,7 @@ RankModel::RankModel(const RankJobOptions& options, Communicator& world, bool wi
       units(model, groups, plan.zero_stage) {
   units.allocate(with_grads);
   if (options.fill) {
-    options.fill(model, units);
+    options.fill(model, units, world);
   } else {
     units.initialise(options.init_seed);
   }

@@ -22,7 +22,8 @@ struct RankJobOptions {
   Schedule schedule = {};
   std::uint64_t init_seed = 0;
   // Sets every value of this rank in place of drawing them from init_seed: weights from a folder.
-  std::function<void(Model& model, ZeroUnits& units)> fill = nullptr;
+  // Called by all ranks of `world`.
+  std::function<void(Model& model, ZeroUnits& units, Communicator& world)> fill = nullptr;
 };
 
 // What evaluates and decodes: no gradients, no optimizer.

@@ -293,6 +293,14 @@ void ZeroUnits::keep_values(ParamUnit& unit) {
   unit.set_values({});
 }
 
+void ZeroUnits::gather_kept_values() {
+  if (!sharded_ || frees_values_) return;
+  for (std::size_t i = 0; i < held_.size(); ++i) {
+    unshard(on_unit(0, ActionKind::kUnshard, static_cast<int>(i)), held_[i]);
+    finish_gather(held_[i]);
+  }
+}
+
 double ZeroUnits::now_us() const { return trace_ != nullptr ? trace_->now_us() : 0.0; }
 
 void ZeroUnits::wait(Work& work, const Action& action, TraceLane lane, double began_us) {

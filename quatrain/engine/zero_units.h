@@ -83,6 +83,9 @@ class ZeroUnits {
   // Filling a unit from outside: whole values to write to, then this rank's part kept of them.
   void open_values(ParamUnit& unit);
   void keep_values(ParamUnit& unit);
+  // When shards have been set from outside: the same values where a rank keeps units whole.
+  // Collective.
+  void gather_kept_values();
 
  private:
   struct Held;  // a unit's buffers and what is in flight for it

@@ -113,6 +113,8 @@ std::vector<std::pair<std::string, at::Tensor>> FlatOptimizer::state(const Param
   std::vector<std::pair<std::string, at::Tensor>> named;
   if (!param.info.trainable) return named;
   for (ShardState& state : shards_) {
+    const std::span<Param> own = state.shard.unit->params();
+    if (&param < own.data() || &param >= own.data() + own.size()) continue;
     for (const ShardPart& part : parts(state.shard)) {
       if (part.param != &param) continue;
       const auto view = [&](const at::Tensor& flat) {

@@ -25,21 +25,21 @@ constexpr std::array<std::pair<std::string_view, LrScheduleKind>, 5> kNames{{
 }};
 
 // Share of [begin, end] that lies behind `step`; 1 when the range is empty.
-double progress(std::int64_t step, std::int64_t begin, std::int64_t end) {
+double progress(double step, double begin, double end) {
   if (step >= end) return 1.0;
   if (step <= begin) return 0.0;
-  return static_cast<double>(step - begin) / static_cast<double>(end - begin);
+  return (step - begin) / (end - begin);
 }
 
 double between(double low, double weight) { return low + (1.0 - low) * weight; }
 
 }  // namespace
 
-double lr_factor(const LrSchedule& schedule, std::int64_t step) {
-  const std::int64_t warmup = schedule.warmup_steps;
-  if (step < warmup) return static_cast<double>(step) / static_cast<double>(warmup);
-  const std::int64_t end =
-      schedule.decay_steps > 0 ? warmup + schedule.decay_steps : schedule.total_steps;
+double lr_factor(const LrSchedule& schedule, double step) {
+  const auto warmup = static_cast<double>(schedule.warmup_steps);
+  if (step < warmup) return step / warmup;
+  const auto decay = static_cast<double>(schedule.decay_steps);
+  const double end = schedule.decay_steps > 0 ? warmup + decay : schedule.total_steps;
   const double low = schedule.min_lr_factor;
   switch (schedule.kind) {
     case LrScheduleKind::kConstant:
@@ -51,14 +51,12 @@ double lr_factor(const LrSchedule& schedule, std::int64_t step) {
       return between(low, 0.5 * (1.0 + std::cos(angle)));
     }
     case LrScheduleKind::kWsd: {
-      const std::int64_t begin = std::max(warmup, schedule.total_steps - schedule.decay_steps);
+      const double begin = std::max(warmup, schedule.total_steps - decay);
       if (schedule.decay_steps == 0) return 1.0;
       return between(low, 1.0 - progress(step, begin, schedule.total_steps));
     }
-    case LrScheduleKind::kInverseSqrt: {
-      const auto from = static_cast<double>(std::max<std::int64_t>(warmup, 1));
-      return std::max(low, std::sqrt(from / static_cast<double>(std::max<std::int64_t>(step, 1))));
-    }
+    case LrScheduleKind::kInverseSqrt:
+      return std::max(low, std::sqrt(std::max(warmup, 1.0) / std::max(step, 1.0)));
   }
   return 1.0;
 }

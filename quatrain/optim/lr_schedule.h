@@ -17,11 +17,15 @@ struct LrSchedule {
   std::int64_t warmup_steps = 0;
   std::int64_t decay_steps = 0;  // wsd: length of the final decay; others: length of the decay
                                  // after the warm-up, 0 = until total_steps
-  std::int64_t total_steps = 0;
+  double total_steps = 0.0;
   double min_lr_factor = 0.0;
 };
-// Factor of the peak rate at `step` (1 for the first). Warm-up is linear from 1 / warmup_steps.
-double lr_factor(const LrSchedule& schedule, std::int64_t step);
+// Factor of the peak rate at `step` (1 for the first). Warm-up is linear from 1 / warmup_steps. Not
+// a whole number where steps stand for tokens and the batch has changed.
+double lr_factor(const LrSchedule& schedule, double step);
+inline double lr_factor(const LrSchedule& schedule, std::int64_t step) {
+  return lr_factor(schedule, static_cast<double>(step));
+}
 
 // "constant", "linear", "cosine", "wsd", "inverse_sqrt"; throws ConfigError naming them otherwise.
 LrScheduleKind lr_schedule_kind(std::string_view name);

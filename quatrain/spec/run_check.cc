@@ -208,8 +208,6 @@ class Checker {
     const auto refuse = [&](bool given, const char* key, const char* remedy) {
       if (given) add(key, fmt::format("{} is not supported yet", key), remedy);
     };
-    refuse(c_.checkpoint.interval > 0, "checkpoint.interval", "interval = 0");
-    refuse(c_.checkpoint.resume != "never", "checkpoint.resume", "resume = \"never\"");
     if (c_.comm.backend == "self" && data_ranks(p_) * model_ranks(p_) > 1) {
       add("comm.backend",
           fmt::format("backend = \"self\" is one rank, the degrees multiply to {}",

@@ -84,6 +84,7 @@ struct RunConfig {
   } optimizer;
   struct LrScheduleKeys {
     std::string type = "cosine";
+    std::string unit = "steps";
     std::int64_t warmup_steps = 0;
     std::int64_t decay_steps = 0;
     double min_lr_factor = 0.1;
@@ -92,6 +93,7 @@ struct RunConfig {
     std::int64_t interval = 0;
     std::int64_t keep = 2;
     bool async = true;
+    std::string on_error = "continue";
     std::string resume = "never";
   } checkpoint;
   struct Metrics {

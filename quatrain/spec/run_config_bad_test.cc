@@ -273,9 +273,9 @@ const Bad kParallel[] = {
      {{6, "the model has no experts", "ep = 1"}, {6, "ep = 2 is not supported yet", ""}}},
     {"zero", "[parallel]\nzero = 4\n", {{6, "zero = 4 is out of range", "0 <= zero <= 3"}}},
     {"backend_nccl",
-     "[comm]\nbackend = \"nccl\"\n[checkpoint]\nresume = \"if_present\"\n",
+     "[comm]\nbackend = \"nccl\"\n[checkpoint]\non_error = \"ignore\"\n",
      {{6, "comm.backend is not supported yet", "thread"},
-      {8, "checkpoint.resume is not supported", "never"}}},
+      {8, "on_error", "one of continue, stop"}}},
     {"many_at_once",
      "stpes = 1\ndtype = 3\n[optimizer]\nlr = -1.0\nwarmup_steps = 2\n[nope]\n[lr_schedule]\ntype "
      "= \"x\"\n",

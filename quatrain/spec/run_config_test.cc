@@ -182,7 +182,7 @@ TEST(RunConfig, ToTomlRoundTripOfEveryKey) {
   config.parallel.layers_per_stage = {4};
   config.optimizer = {"sgd", 1e-3, 0.8, 0.99, 1e-9, 0.01, 0.0, 0.9, true};
   config.lr_schedule = {"wsd", 1, 2, 0.0};
-  config.checkpoint = {0, 9, false, "never"};
+  config.checkpoint = {5, 9, false, "stop", "if_present"};
   config.metrics = {1, 2, 3, "In the", 9, 4};
   config.comm = {"self", 12.5, true};
   const RunConfig back = good(to_toml(config));

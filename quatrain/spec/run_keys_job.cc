@@ -105,6 +105,8 @@ void lr_schedule_section(std::vector<Key>& keys) {
     {"lr_schedule", "type", "", "shape after warm-up", field<kIn, &S::type>, {},
      {"constant", "linear", "cosine", "wsd", "inverse_sqrt"},
      "lr_scheduler_type lr_decay_style decay_type"},
+    {"lr_schedule", "unit", "", "what goes on when the batch changes: the count of steps, or of "
+     "tokens in steps of the first batch", field<kIn, &S::unit>, {}, {"steps", "tokens"}, ""},
     {"lr_schedule", "warmup_steps", "steps", "linear warm-up", field<kIn, &S::warmup_steps>,
      kCount, {}, "warmup warmup_iters lr_warmup_steps"},
     {"lr_schedule", "decay_steps", "steps", "wsd: of the final decay; others: 0 = to the end",
@@ -126,7 +128,9 @@ void checkpoint_section(std::vector<Key>& keys) {
      kCount, {}, "keep_latest_k save_total_limit"},
     {"checkpoint", "async", "", "training goes on while files are written", field<kIn, &S::async>,
      {}, {}, "async_mode"},
-    {"checkpoint", "resume", "", "never, if_present, or a checkpoint's folder",
+    {"checkpoint", "on_error", "", "when a checkpoint cannot be written; at the end: stop",
+     field<kIn, &S::on_error>, {}, {"continue", "stop"}, ""},
+    {"checkpoint", "resume", "", "never, if_present, or the folder of a checkpoint or run",
      field<kIn, &S::resume>, {}, {}, "load resume_from load_step"},
   });
   // clang-format on

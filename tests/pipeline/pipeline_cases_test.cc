@@ -91,7 +91,7 @@ TEST(PipelineCases, case_019_CopiesOfATiedTableStayTheSame) {
 // The mean loss of the first step at a table moved along `direction`, by one rank.
 double loss_at(const Recipe& recipe, const at::Tensor& direction, double way) {
   Side side = side_of(recipe, {.accumulation = 4});
-  side.job.fill = [&](Model& model, ZeroUnits& units) {
+  side.job.fill = [&](Model& model, ZeroUnits& units, Communicator&) {
     units.initialise(side.job.init_seed);
     model.param(kTable).value.add_(direction, way);
   };

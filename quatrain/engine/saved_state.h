@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a checkpoint holds of a rank, as boxes of global tensors: no name, box or value says how
+// ranks share the model, so any other ranks can take it up.
+#pragma once
+#include <vector>
+
+#include "quatrain/checkpoint/load.h"
+#include "quatrain/checkpoint/piece.h"
+#include "quatrain/comm/communicator.h"
+#include "quatrain/engine/zero_units.h"
+#include "quatrain/optim/optimizer.h"
+
+namespace quatrain {
+
+// Views of the values that this rank owns: kind "weight".
+std::vector<HeldPiece> weight_pieces(ZeroUnits& units);
+// These, and of its trainable parameters the masters and moments: kinds "master", "exp_avg", ...
+// The views stay valid as long as units and optimizer live.
+std::vector<HeldPiece> state_pieces(ZeroUnits& units, Optimizer& optimizer);
+
+// Behind a load into state_pieces(), by all ranks: values are whole again where ranks keep them
+// whole, and the optimizer counts on.
+void take_up(ZeroUnits& units, Optimizer& optimizer, const TrainingState& state);
+
+// The weights alone, of a checkpoint that may hold more. Collective over `world`.
+void load_checkpoint_weights(FileSystem& files, Communicator& world,
+                             const std::filesystem::path& checkpoint, ZeroUnits& units);
+
+}  // namespace quatrain
