@@ -34,8 +34,12 @@ void Console::line(const std::string& text) {
   log_quietly(text);
 }
 
+// Ten a second: nobody reads more, and a launcher that is slow to read them stops who writes.
 void Console::progress(const std::string& text) {
   if (silent_ || !on_terminal()) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_progress_ < std::chrono::milliseconds(100)) return;
+  last_progress_ = now;
   clear_progress();
   write_to(stdout, text);
   progress_width_ = text.size();

@@ -2,6 +2,7 @@
 // What a command says: results on stdout (or, with --json, one document there and the rest on
 // stderr), a progress line on a terminal only.
 #pragma once
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@ class Console {
   bool json_;
   bool silent_;
   std::size_t progress_width_ = 0;
+  std::chrono::steady_clock::time_point last_progress_{};
 };
 
 // What a model made, for a terminal: U+FFFD for bytes that are no UTF-8 and for control characters

@@ -12,6 +12,7 @@
 #include "apps/console.h"
 #include "apps/job.h"
 #include "apps/ranks.h"
+#include "apps/weights.h"
 #include "quatrain/base/error.h"
 #include "quatrain/base/text.h"
 #include "quatrain/engine/job.h"
@@ -27,15 +28,17 @@ struct Options {
   bool json = false;
 };
 
-// Weights: those the configuration names, else the ones that its own run wrote.
+// Those that the configuration names, else what its own run wrote.
 std::string weights_of(const RunConfig& config) {
   if (config.weights != "none") return config.weights;
-  const std::filesystem::path written = std::filesystem::path(config.run.folder) / "weights";
-  if (std::filesystem::exists(written)) return written.string();
+  const std::filesystem::path run = config.run.folder;
+  if (std::filesystem::exists(run / "weights") || std::filesystem::exists(run / "checkpoints")) {
+    return find_weight_source(run).folder.string();
+  }
   throw ConfigError(fmt::format(
       "eval: no weights: model.weights is \"none\" and {} does not exist; train first or set "
       "model.weights=FOLDER",
-      written.string()));
+      (run / "weights").string()));
 }
 
 class Evaluator {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// quatrain generate: samples text from a run's weights or a Hugging Face folder.
+// quatrain generate: samples text from a run, a checkpoint or a Hugging Face folder.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,17 +11,16 @@
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/text.h"
+#include "apps/weights.h"
 #include "quatrain/base/error.h"
 #include "quatrain/comm/thread/thread.h"
 #include "quatrain/engine/decode.h"
 #include "quatrain/engine/job.h"
 #include "quatrain/engine/rank_thread.h"
-#include "quatrain/hub/hub.h"
 #include "quatrain/kernels/memory.h"
 #include "quatrain/spec/tensor_split.h"
 
 namespace quatrain::apps {
-namespace fs = std::filesystem;
 namespace {
 
 struct Options {
@@ -34,26 +33,28 @@ struct Options {
   bool json = false;
 };
 
-RankJobOptions job_options(const fs::path& folder, const Options& options) {
+RankJobOptions job_options(const WeightSource& source, const WeightOrigin& origin,
+                           const Options& options) {
   RankJobOptions job;
-  job.spec = read_hub_spec(folder);
+  job.spec = origin.spec;
   job.plan.degrees[static_cast<std::size_t>(Axis::kTp)] = options.tp;
   job.plan.degrees[static_cast<std::size_t>(Axis::kPp)] = options.pp;
   job.plan.stage_begin = first_layers(even_layers(job.spec.layers, options.pp));
   job.schedule = gpipe(options.pp, 1);
-  job.fill = [folder](Model& model, ZeroUnits&, Communicator&) { load_weights(model, folder); };
+  job.fill = fill_from(source);
   return job;
 }
 
 // On one of the ranks that hold the model: every one of them samples the same text.
-std::string generate_on(Communicator& world, const fs::path& folder, const Options& options) {
+std::string generate_on(Communicator& world, const WeightSource& source, const Options& options) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency()) / world.size();
   MemoryOwner memory;
   const RankThread prologue(
       {.threads = options.threads > 0 ? options.threads : std::max(1, cores), .memory = &memory});
+  const WeightOrigin origin = origin_of(source);
   const auto tokenizer =
-      open_tokenizer(options.tokenizer.empty() ? folder.string() : options.tokenizer);
-  RankModel holder(job_options(folder, options), world);
+      open_tokenizer(options.tokenizer.empty() ? origin.tokenizer : options.tokenizer);
+  RankModel holder(job_options(source, origin, options), world);
   TextRequest request = options.request;
   request.forward = [&](const Pass& pass) {
     return decode_forward(holder.model, holder.pipeline, holder.units.stage_ranks(), pass);
@@ -73,11 +74,11 @@ void check_ranks(const ModelSpec& spec, const Options& options) {
 
 int generate(const Options& options) {
   Console console(options.json);
-  const fs::path folder = find_weights(options.from).weights;
-  check_ranks(read_hub_spec(folder), options);
+  const WeightSource source = find_weight_source(options.from);
+  check_ranks(origin_of(source).spec, options);
   std::string text;
   run_thread_ranks(options.tp * options.pp, {}, [&](std::unique_ptr<Communicator> world) {
-    std::string own = generate_on(*world, folder, options);
+    std::string own = generate_on(*world, source, options);
     if (world->rank() == 0) text = std::move(own);
   });
   if (!options.json) console.line(printable(text));
@@ -94,7 +95,8 @@ Registered add_generate(CLI::App& app) {
   CLI::App* parser = app.add_subcommand("generate", "Sample text from trained weights");
   auto options = std::make_shared<Options>();
   TextRequest& request = options->request;
-  parser->add_option("--from", options->from, "a run folder or a Hugging Face folder")->required();
+  parser->add_option("--from", options->from, "a run, a checkpoint or a Hugging Face folder")
+      ->required();
   parser->add_option("--prompt", request.prompt, "text to continue")->required();
   parser->add_option("--tokens", request.tokens, "most tokens to add")
       ->check(CLI::Range(1, 1000000))

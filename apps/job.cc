@@ -8,10 +8,10 @@
 #include <thread>
 #include <utility>
 
+#include "apps/weights.h"
 #include "quatrain/base/error.h"
 #include "quatrain/cost/lower.h"
 #include "quatrain/cost/stage_cut.h"
-#include "quatrain/hub/hub.h"
 
 namespace quatrain::apps {
 namespace fs = std::filesystem;
@@ -39,14 +39,6 @@ ExecutorOptions executor_options(const RunConfig& config) {
   options.seed = config.run.seed;
   options.trace = config.metrics.trace_steps > 0;
   return options;
-}
-
-// Reads weights from a folder, a unit at a time.
-void load_values(const std::string& folder, Model& model, ZeroUnits& units) {
-  LoadOptions options;
-  options.open = [&](ParamUnit& unit) { units.open_values(unit); };
-  options.close = [&](ParamUnit& unit) { units.keep_values(unit); };
-  load_weights(model, folder, options);
 }
 
 }  // namespace
@@ -124,11 +116,7 @@ RankJobOptions rank_job_options(const RunConfig& config) {
   options.executor = executor_options(config);
   options.schedule = schedule_of(config);
   options.init_seed = config.run.seed;
-  if (config.weights != "none") {
-    options.fill = [folder = config.weights](Model& model, ZeroUnits& units, Communicator&) {
-      load_values(folder, model, units);
-    };
-  }
+  if (config.weights != "none") options.fill = fill_from(find_weight_source(config.weights));
   return options;
 }
 

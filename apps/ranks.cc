@@ -4,9 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
-#include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <string>
 #include <utility>
@@ -78,12 +79,16 @@ int run_threads(Job& job, int ranks) {
   return failures.report();
 }
 
-// mpirun sends SIGTERM to the survivors of a dead rank, and SIGKILL a second later. Other launchers
-// mean an orderly end by it.
+// mpirun sends SIGTERM both to end a job and to the survivors of a dead rank, and SIGKILL a second
+// later (or what its user sets). Until then a step may end and a checkpoint be written; a rank that
+// waits for a dead peer then says for what. Other launchers mean an orderly end by it.
 MpiOptions mpi_options(const Launch& launch) {
   MpiOptions options;
   if (launch.launcher == Launcher::kOpenMpi || launch.launcher == Launcher::kMpich) {
-    options.interrupted = [] { return StopSignals::received() == SIGTERM; };
+    const char* set = std::getenv("OMPI_MCA_odls_base_sigkill_timeout");
+    const std::chrono::seconds killed_after{std::max(set == nullptr ? 1 : std::atoi(set), 1)};
+    const std::chrono::milliseconds patience = killed_after - std::chrono::milliseconds(500);
+    options.interrupted = [patience] { return StopSignals::since_terminate() > patience; };
   }
   return options;
 }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdint>
 
 namespace quatrain::apps {
 namespace {
@@ -11,13 +12,20 @@ namespace {
 // Written by a handler, read by every rank's thread.
 std::atomic<int> g_received{0};
 std::atomic<int> g_owners{0};
+std::atomic<std::int64_t> g_terminated_ms{0};  // steady clock
 static_assert(std::atomic<int>::is_always_lock_free);
+
+std::int64_t now_ms() {
+  using std::chrono::duration_cast, std::chrono::milliseconds;
+  return duration_cast<milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 void on_signal(int number) {
   if (number == SIGINT && g_received == SIGINT) {
     std::signal(SIGINT, SIG_DFL);
     std::raise(SIGINT);
   }
+  if (number == SIGTERM) g_terminated_ms = now_ms();
   g_received = number;
 }
 
@@ -26,6 +34,7 @@ void on_signal(int number) {
 StopSignals::StopSignals() {
   if (g_owners++ > 0) return;
   g_received = 0;
+  g_terminated_ms = 0;
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
   std::signal(SIGUSR1, on_signal);
@@ -39,5 +48,10 @@ StopSignals::~StopSignals() {
 }
 
 int StopSignals::received() { return g_received; }
+
+std::chrono::milliseconds StopSignals::since_terminate() {
+  const std::int64_t then = g_terminated_ms;
+  return std::chrono::milliseconds(then == 0 ? 0 : now_ms() - then);
+}
 
 }  // namespace quatrain::apps

@@ -2,6 +2,7 @@
 // SIGTERM, SIGUSR1 (which batch systems send before the time is up) and SIGINT ask the training
 // loop to end after the current step; a second SIGINT ends at once, as the shell's user expects.
 #pragma once
+#include <chrono>
 
 namespace quatrain::apps {
 
@@ -15,6 +16,8 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
   // The number of the last signal since they were installed, 0 when none came.
   static int received();
+  // Since the last SIGTERM; zero when none came.
+  static std::chrono::milliseconds since_terminate();
 };
 
 }  // namespace quatrain::apps

@@ -29,7 +29,7 @@ std::string instead(const fs::path& folder) {
       return fmt::format("it holds {}; only safetensors can be read", other);
     }
   }
-  if (fs::exists(folder / kRunConfigFile)) return "the run has not written its final weights";
+  if (fs::exists(folder / kRunConfigFile)) return "the run has written neither weights nor a checkpoint";
   return fmt::format("it needs {} and {}", kConfigFile, kWeightsFile);
 }
 

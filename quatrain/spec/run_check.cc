@@ -70,10 +70,6 @@ class Checker {
           fmt::format("warmup_steps {} + decay_steps {} is more than steps = {}", s.warmup_steps,
                       s.decay_steps, t.steps),
           fmt::format("decay_steps at most {}", t.steps - s.warmup_steps));
-    } else if (s.decay_steps > t.steps) {
-      add("lr_schedule.decay_steps",
-          fmt::format("decay_steps = {} is more than steps = {}", s.decay_steps, t.steps),
-          "0 decays to the end");
     }
   }
 

@@ -28,6 +28,8 @@ class RunFolder(CommandTest):
     def test_files(self):
         files = snapshot(self.folder / "runs/tiny")
         self.assertEqual(set(files), {"config.toml", "plan.json", "metrics.jsonl", "log.txt",
+                                      "checkpoints/step-00000006/manifest.json",
+                                      "checkpoints/step-00000006/rank-00000.safetensors",
                                       "weights/config.json", "weights/model.safetensors",
                                       "weights/tokenizer.json"})
         plan = json.loads(files["plan.json"])
