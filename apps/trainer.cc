@@ -18,6 +18,7 @@
 #include "apps/rank_metrics.h"
 #include "apps/resume.h"
 #include "apps/run_folder.h"
+#include "apps/run_place.h"
 #include "apps/saver.h"
 #include "apps/signals.h"
 #include "apps/text.h"
@@ -62,9 +63,9 @@ struct Trainer::State {
         tokenizer(tokenizer_of(config)),
         training(make_train_loader(train_sources(), loader_options_here())),
         resume_point(find_resume_point(config, files, world)),
+        place(config),
         job(job_options(), *training, world) {
     if (resume_point) take_up_run();
-    lr_schedule = schedule_from_here();
     if (!config.data.validation.empty()) {
       validation = make_eval_loader(sources_here(config.data.validation), loader_options_here());
     }
@@ -103,13 +104,7 @@ struct Trainer::State {
   bool beside_speaker() const {
     return job.mesh.group(AxisSet(Axis::kPp) | Axis::kTp).front() == 0;
   }
-  std::int64_t step_tokens() const {
-    return config.training.global_batch * config.training.seq_len;
-  }
   void take_up_run();
-  LrSchedule schedule_from_here() const;
-  double lr_factor_at(std::int64_t number) const;
-  std::int64_t tokens_at(std::int64_t number) const;
   TrainingState state_at(std::int64_t number) const;
   void begin();
   void run_step(std::int64_t number);
@@ -142,15 +137,12 @@ struct Trainer::State {
   std::unique_ptr<DataLoader> training;
   std::unique_ptr<DataLoader> validation;
   std::optional<ResumePoint> resume_point;
-  TrainingState start;  // step 0, or what was resumed
-  double lr_step_tokens = 0.0;
+  RunPlace place;
   RankJob job;
-  LrSchedule lr_schedule;
   std::optional<RunFolder> folder;  // of rank 0
   std::optional<RunSaver> saver;
   UntoldSteps untold;
   std::vector<TraceEvent> trace;  // of the first metrics.trace_steps steps
-  double first_loss = 0.0;
   double total_seconds = 0.0;
   bool warned = false;  // of large logits, in the last step
   std::optional<double> validation_loss;
@@ -158,47 +150,13 @@ struct Trainer::State {
 
 // From the checkpoint: values, optimizer, the place in the data, and what its run had seen.
 void Trainer::State::take_up_run() {
-  start = resume(*resume_point, config, data_entry, files, job, world);
+  place.take_up(resume(*resume_point, config, data_entry, files, job, world));
+  const TrainingState& start = place.start();
   agreed([&] { training->continue_from(start.data_cursor, start.step + 1); });
-  const auto entry = [&](const char* name, double other) {
-    const auto found = start.extra.find(name);
-    return found == start.extra.end() ? other : std::strtod(found->second.c_str(), nullptr);
-  };
-  first_loss = entry(kFirstLossEntry, 0.0);
-  lr_step_tokens = entry(kLrTokensEntry, 0.0);
-}
-
-// Steps of the schedule are the run's, or stand for tokens of the first run's steps.
-LrSchedule Trainer::State::schedule_from_here() const {
-  LrSchedule schedule = lr_schedule_of(config);
-  if (config.lr_schedule.unit == "tokens" && lr_step_tokens > 0.0) {
-    schedule.total_steps = static_cast<double>(tokens_at(config.training.steps)) / lr_step_tokens;
-  }
-  return schedule;
-}
-
-double Trainer::State::lr_factor_at(std::int64_t number) const {
-  if (config.lr_schedule.unit == "steps" || lr_step_tokens == 0.0) {
-    return lr_factor(lr_schedule, number);
-  }
-  return lr_factor(lr_schedule, static_cast<double>(tokens_at(number)) / lr_step_tokens);
-}
-
-// Seen behind that step.
-std::int64_t Trainer::State::tokens_at(std::int64_t number) const {
-  return start.tokens + (number - start.step) * step_tokens();
 }
 
 TrainingState Trainer::State::state_at(std::int64_t number) const {
-  TrainingState state;
-  state.step = number;
-  state.tokens = tokens_at(number);
-  state.data_cursor = training->cursor(number + 1);
-  state.extra[kDataEntry] = data_entry;
-  state.extra[kFirstLossEntry] = hex_float(first_loss);
-  const double tokens = lr_step_tokens > 0.0 ? lr_step_tokens : static_cast<double>(step_tokens());
-  state.extra[kLrTokensEntry] = fmt::format("{}", tokens);
-  return state;
+  return place.state_at(number, training->cursor(number + 1), data_entry);
 }
 
 // This rank's part of the step's numbers.
@@ -206,13 +164,13 @@ void Trainer::State::run_step(std::int64_t number) {
   memory.reset_peak();
   const CommCounts before = rank.counts;
   StepMetrics metrics;
-  const double factor = lr_factor_at(number);
+  const double factor = place.lr_factor_at(number);
   const Clock::time_point begin = Clock::now();
   metrics.report = job.run(number, factor);
   metrics.seconds = seconds_since(begin);
   metrics.lr = config.optimizer.lr * factor;
-  metrics.step_tokens = step_tokens();
-  metrics.tokens_seen = tokens_at(number);
+  metrics.step_tokens = place.step_tokens();
+  metrics.tokens_seen = place.tokens_at(number);
   metrics.peak = memory.peak();
   metrics.exposed_comm_ms = metrics.report.exposed_comm_ms;
   metrics.bubble_ms = metrics.report.bubble_ms;
@@ -237,7 +195,7 @@ std::vector<StepMetrics> Trainer::State::meet() {
   job.executor.settle();
   untold.settle(job.executor.settled());
   std::vector<StepMetrics> steps = untold.tell(world);
-  if (steps.front().report.step == 1) first_loss = steps.front().report.loss;
+  if (steps.front().report.step == 1) place.first_loss = steps.front().report.loss;
   return steps;
 }
 
@@ -292,9 +250,9 @@ void Trainer::State::check_books() const {
 void Trainer::State::log_step(const StepMetrics& metrics, bool last) {
   const std::int64_t number = metrics.report.step;
   const auto left = static_cast<double>(config.training.steps - number);
-  const double a_step = total_seconds / static_cast<double>(number - start.step);
+  const double a_step = total_seconds / static_cast<double>(number - place.start().step);
   const std::string text = console_line(metrics, config.training.steps, left * a_step);
-  if (number == start.step + 1 || last || number % config.metrics.log_every == 0) {
+  if (number == place.start().step + 1 || last || number % config.metrics.log_every == 0) {
     console.line(text);
   } else {
     console.progress(text);
@@ -373,13 +331,13 @@ void Trainer::State::begin() {
   check_books();
   if (speaks()) {
     const bool goes_on = resume_point && resume_point->same_run;
-    folder.emplace(config, goes_on ? std::optional(start.step) : std::nullopt);
+    folder.emplace(config, goes_on ? std::optional(place.start().step) : std::nullopt);
   }
   introduce();
   if (resume_point) {
-    console.line(fmt::format("resumed   step {}, {} tokens, from {}\n{}", start.step,
-                             with_commas(start.tokens), resume_point->path.string(),
-                             changes_since(start, config)));
+    console.line(fmt::format("resumed   step {}, {} tokens, from {}\n{}", place.start().step,
+                             with_commas(place.start().tokens), resume_point->path.string(),
+                             changes_since(place.start(), config)));
   } else if (config.checkpoint.resume == "if_present") {
     console.line("no checkpoint is there: training begins at step 1");
   }
@@ -390,7 +348,7 @@ void Trainer::State::begin() {
 int Trainer::State::train() {
   const std::int64_t steps = config.training.steps;
   std::optional<StepMetrics> last;
-  for (std::int64_t number = start.step + 1; number <= steps; ++number) {
+  for (std::int64_t number = place.start().step + 1; number <= steps; ++number) {
     run_step(number);
     if (!meets_after(number)) continue;
     std::vector<StepMetrics> met = meet();
@@ -428,19 +386,20 @@ int Trainer::State::finish(const std::optional<StepMetrics>& last) {
   if (!folder) return sample(), kDone;
   nlohmann::ordered_json document;
   if (last) {
-    const auto tokens = static_cast<double>(last->tokens_seen - start.tokens);
+    const auto tokens = static_cast<double>(last->tokens_seen - place.start().tokens);
     console.line(fmt::format("loss {:.4f} -> {:.4f}  {} tokens in {}  {} tok/s  weights in {}",
-                             first_loss, last->report.loss, with_commas(last->tokens_seen),
+                             place.first_loss, last->report.loss, with_commas(last->tokens_seen),
                              human_duration(total_seconds),
                              with_commas(static_cast<std::int64_t>(tokens / total_seconds)),
                              folder->weights().string()));
     document = to_json(*last);
   } else {
-    console.line(fmt::format("nothing is left to train: step {} of {}  weights in {}", start.step,
-                             config.training.steps, folder->weights().string()));
-    document["step"] = start.step;
+    console.line(fmt::format("nothing is left to train: step {} of {}  weights in {}",
+                             place.start().step, config.training.steps,
+                             folder->weights().string()));
+    document["step"] = place.start().step;
   }
-  document["first_loss"] = first_loss;
+  document["first_loss"] = place.first_loss;
   if (validation_loss) document["validation_loss"] = *validation_loss;
   document["folder"] = folder->path().string();
   console.document(document);

@@ -119,7 +119,7 @@ Side side_of(const RunConfig& config, const Tokenizer* tokenizer) {
   side.job.executor.trace = false;
   side.threads = threads_of(config, side.mesh().world_size());
   side.lr_factor = [schedule = lr_schedule_of(config)](std::int64_t step) {
-    return lr_factor(schedule, step);
+    return lr_factor(schedule, static_cast<double>(step));
   };
   side.data = [config, tokenizer](const Mesh& mesh) {
     const AxisSet data = AxisSet(Axis::kDpReplicate) | Axis::kDpShard;

@@ -29,7 +29,7 @@ std::string instead(const fs::path& folder) {
       return fmt::format("it holds {}; only safetensors can be read", other);
     }
   }
-  if (fs::exists(folder / kRunConfigFile)) return "the run has written neither weights nor a checkpoint";
+  if (fs::exists(folder / kRunConfigFile)) return "the run has written no weights yet";
   return fmt::format("it needs {} and {}", kConfigFile, kWeightsFile);
 }
 

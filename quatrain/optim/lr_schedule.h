@@ -23,9 +23,6 @@ struct LrSchedule {
 // Factor of the peak rate at `step` (1 for the first). Warm-up is linear from 1 / warmup_steps. Not
 // a whole number where steps stand for tokens and the batch has changed.
 double lr_factor(const LrSchedule& schedule, double step);
-inline double lr_factor(const LrSchedule& schedule, std::int64_t step) {
-  return lr_factor(schedule, static_cast<double>(step));
-}
 
 // "constant", "linear", "cosine", "wsd", "inverse_sqrt"; throws ConfigError naming them otherwise.
 LrScheduleKind lr_schedule_kind(std::string_view name);

@@ -170,7 +170,8 @@ class AgainstTorch : public testing::Test {
       for (Param* p : units.trained()) copy_in(p->grad, next);
       const double norm = norm_of(units.all);
       result.push_back(norm);
-      optimizer->step(options.lr * lr_factor(schedule, step), clip_scale(norm, options.max_norm));
+      optimizer->step(options.lr * lr_factor(schedule, static_cast<double>(step)),
+                      clip_scale(norm, options.max_norm));
     }
     for (Param* p : units.trained()) {
       for (double x : to_vector(p->value)) result.push_back(x);

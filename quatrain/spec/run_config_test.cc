@@ -181,7 +181,7 @@ TEST(RunConfig, ToTomlRoundTripOfEveryKey) {
   config.training = {7, 33, 2, 3, 6, Dtype::kFloat64, Recompute::kFull, {"*q_proj*"}, 1e-4, 100};
   config.parallel.layers_per_stage = {4};
   config.optimizer = {"sgd", 1e-3, 0.8, 0.99, 1e-9, 0.01, 0.0, 0.9, true};
-  config.lr_schedule = {"wsd", 1, 2, 0.0};
+  config.lr_schedule = {"wsd", "tokens", 1, 2, 0.0};
   config.checkpoint = {5, 9, false, "stop", "if_present"};
   config.metrics = {1, 2, 3, "In the", 9, 4};
   config.comm = {"self", 12.5, true};

@@ -41,7 +41,7 @@ void model_section(std::vector<Key>& keys) {
   hf.input_only = true;
   keys.push_back(name);
   keys.push_back(hf);
-  Key weights{"model", "weights", "", "none, or a run, checkpoint or Hugging Face folder to start from",
+  Key weights{"model", "weights", "", "none, or a run, checkpoint or Hugging Face folder",
               [](RunDraft& draft) -> Field { return &draft.config.weights; }};
   weights.also = "checkpoint_path initial_load_path";
   keys.push_back(weights);

@@ -109,7 +109,7 @@ void lr_schedule_section(std::vector<Key>& keys) {
      "tokens in steps of the first batch", field<kIn, &S::unit>, {}, {"steps", "tokens"}, ""},
     {"lr_schedule", "warmup_steps", "steps", "linear warm-up", field<kIn, &S::warmup_steps>,
      kCount, {}, "warmup warmup_iters lr_warmup_steps"},
-    {"lr_schedule", "decay_steps", "steps", "wsd: of the final decay; others: 0 = to the end, or longer",
+    {"lr_schedule", "decay_steps", "steps", "wsd: the final ones; others: 0 = to the end",
      field<kIn, &S::decay_steps>, kCount, {}, "lr_decay_iters decay_ratio"},
     {"lr_schedule", "min_lr_factor", "", "last rate over peak rate",
      field<kIn, &S::min_lr_factor>, Bounds{.least = 0, .most = 1}, {}, "min_lr"},

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGINT, SIGTERM and SIGUSR1: the step ends, its state is saved, exit code 75; and files that ask."""
+"""SIGINT, SIGTERM, SIGUSR1 and files that ask: the step ends, its state is saved, exit code 75."""
+import os
 import signal
 import subprocess
 import time
@@ -112,14 +113,15 @@ class Stop(CommandTest):
 
 @unittest.skipUnless(MPIRUN, "no mpirun")
 class StopProcesses(Stop):
-    """Under mpirun, which passes SIGUSR1 on; its own SIGTERM leaves ranks a second."""
+    """Under mpirun, which passes SIGUSR1 on, and SIGTERM as the beginning of the end."""
 
     def begin(self, name, *overrides):
         return subprocess.Popen(
             [*MPIRUN, "-n", "2", COMMAND, "train", "tiny.toml", f"run.folder=runs/{name}-mpi",
              "training.steps=1000000", "lr_schedule.type=constant", "parallel.dp_shard=2",
-             "metrics.log_every=100000",
-             *overrides], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+             "metrics.log_every=100000", *overrides],
+            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=os.environ | {"OMPI_MCA_odls_base_sigkill_timeout": "20"})
 
     def setUp(self):
         if self._testMethodName != "test_processes":
@@ -134,7 +136,8 @@ class StopProcesses(Stop):
                 _, err = run.communicate(timeout=30)
                 folder = self.folder / f"runs/p{number}-mpi"
                 last = read_metrics(folder)[-1]["step"]
-                self.assertTrue((folder / f"checkpoints/step-{last:08}/manifest.json").exists(), err)
+                saved = folder / f"checkpoints/step-{last:08}/manifest.json"
+                self.assertTrue(saved.exists(), err)
                 if number == signal.SIGUSR1:  # mpirun has its own code for its own SIGTERM
                     self.assertEqual(run.returncode, 75, err)
 
