@@ -49,10 +49,14 @@ ActivationGrads gelu_backward(const at::Tensor& dact_NF, const at::Tensor& x_NF,
 
 // --- rotary embedding -------------------------------------------------------------------------
 // cos and sin: [max_positions, d / 2], wide. positions: int64 [N]. x: [N, H, d], in place; the last
-// dim has stride 1, rows may be wider than H d (a view into fused qkv). Half-split: element i pairs
-// with i + d / 2. inverse: the transpose (backward).
+// dim has stride 1, rows may be wider than H d (a view into fused qkv). inverse: the transpose
+// (backward).
+enum class RopePairs : std::uint8_t {
+  kHalves,     // element i turns with i + d / 2
+  kNeighbours  // 2 i with 2 i + 1
+};
 void rope_(at::Tensor& x_NHd, const at::Tensor& cos, const at::Tensor& sin,
-           const at::Tensor& positions_N, bool inverse);
+           const at::Tensor& positions_N, bool inverse, RopePairs pairs = RopePairs::kHalves);
 
 // --- dropout ----------------------------------------------------------------------------------
 // Which elements survive is a function of these alone: the same on every geometry and in

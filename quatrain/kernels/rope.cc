@@ -73,9 +73,20 @@ void rotate(S* x, const Wide<S>* cos, const Wide<S>* sin, std::int64_t half, Wid
   });
 }
 
+// The same of a head whose pairs are neighbours.
+template <typename S>
+void rotate_neighbours(S* x, const Wide<S>* cos, const Wide<S>* sin, std::int64_t half,
+                       Wide<S> sign) {
+  for (std::int64_t i = 0; i < half; ++i) {
+    const Wide<S> a = load(x[2 * i]), b = load(x[2 * i + 1]), s = sin[i] * sign;
+    x[2 * i] = store<S>(fused(a, cos[i], -(b * s)));
+    x[2 * i + 1] = store<S>(fused(b, cos[i], a * s));
+  }
+}
+
 template <typename S>
 void rotate_rows(const at::Tensor& x_NHd, const at::Tensor& cos, const at::Tensor& sin,
-                 const at::Tensor& positions_N, bool inverse) {
+                 const at::Tensor& positions_N, bool inverse, RopePairs pairs) {
   using T = Wide<S>;
   const std::int64_t N = x_NHd.size(0), H = x_NHd.size(1), half = x_NHd.size(2) / 2;
   const std::int64_t row = x_NHd.stride(0), head = x_NHd.stride(1), limit = cos.size(0);
@@ -87,10 +98,11 @@ void rotate_rows(const at::Tensor& x_NHd, const at::Tensor& cos, const at::Tenso
           position[n], n, limit);
   const std::int64_t grain = std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(1, H * half));
   parallel_ranges(N, grain, [&](std::int64_t begin, std::int64_t end) {
+    const auto turn = pairs == RopePairs::kHalves ? rotate<S> : rotate_neighbours<S>;
     for (std::int64_t n = begin; n < end; ++n)
       for (std::int64_t h = 0; h < H; ++h)
-        rotate<S>(x + n * row + h * head, c + position[n] * half, s + position[n] * half, half,
-                  inverse ? T(-1) : T(1));
+        turn(x + n * row + h * head, c + position[n] * half, s + position[n] * half, half,
+             inverse ? T(-1) : T(1));
   });
 }
 
@@ -134,7 +146,7 @@ RopeTable rope_table(const RopeTableOptions& options, std::int64_t positions,
 }
 
 void rope_(at::Tensor& x_NHd, const at::Tensor& cos, const at::Tensor& sin,
-           const at::Tensor& positions_N, bool inverse) {
+           const at::Tensor& positions_N, bool inverse, RopePairs pairs) {
   CHECK(x_NHd.dim() == 3 && x_NHd.size(2) % 2 == 0 && x_NHd.stride(2) == 1,
         "rope: x is [N, H, d] with d even and contiguous");
   const at::ScalarType type = wide(x_NHd.scalar_type());
@@ -145,7 +157,7 @@ void rope_(at::Tensor& x_NHd, const at::Tensor& cos, const at::Tensor& sin,
         x_NHd.size(0));
   const at::Tensor positions = positions_N.contiguous();
   dispatch(x_NHd.scalar_type(), [&](auto tag) {
-    rotate_rows<typename decltype(tag)::type>(x_NHd, cos, sin, positions, inverse);
+    rotate_rows<typename decltype(tag)::type>(x_NHd, cos, sin, positions, inverse, pairs);
   });
 }
 

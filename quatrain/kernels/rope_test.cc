@@ -48,6 +48,23 @@ TEST(Rope, RotatesViewsAndBack) {
     }
 }
 
+// Pairs of neighbours: the halves' rotation of the even, then the odd elements.
+TEST(Rope, NeighboursAreHalvesInAnotherOrder) {
+  for (const at::ScalarType dtype : testing::kDtypes) {
+    const RopeTable table = rope_table({.head_dim = 10}, 40, dtype);
+    const at::Tensor positions = at::tensor({39, 0, 7, 7, 1}, at::kLong);
+    at::Tensor x = random({5, 3, 10}, dtype);
+    at::Tensor halves = at::cat({x.slice(2, 0, 10, 2), x.slice(2, 1, 10, 2)}, 2);
+    const at::Tensor before = x.clone();
+    rope_(x, table.cos_Pd, table.sin_Pd, positions, false, RopePairs::kNeighbours);
+    rope_(halves, table.cos_Pd, table.sin_Pd, positions, false);
+    EXPECT_LT(relative(x.slice(2, 0, 10, 2), halves.narrow(2, 0, 5)), kBounds.of(dtype));
+    EXPECT_LT(relative(x.slice(2, 1, 10, 2), halves.narrow(2, 5, 5)), kBounds.of(dtype));
+    rope_(x, table.cos_Pd, table.sin_Pd, positions, true, RopePairs::kNeighbours);
+    EXPECT_LT(relative(x, before), 2 * kBounds.of(dtype));
+  }
+}
+
 TEST(Rope, ThreadsDoNotChangeBits) {
   const RopeTable table = rope_table({.head_dim = 64}, 512, at::kFloat);
   const at::Tensor x = random({512, 8, 64}, at::kFloat);

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which experts a row visits and with what weights, from its router logits, with the backward
+// written out. Softmax top-k: Switch (arXiv:2101.03961), Mixtral (arXiv:2401.04088); sigmoid with a
+// selection bias and groups: DeepSeek-V3 (arXiv:2412.19437, section 2.1.2); z-loss: ST-MoE
+// (arXiv:2202.08906, equation 5). All in the wide type that the logits have.
+// Shapes: N rows = B sequences of T, E experts, k chosen ones.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace quatrain::kernels {
+
+enum class ScoreKind : std::uint8_t { kSoftmax, kSigmoid };
+
+struct RouterRule {
+  ScoreKind score = ScoreKind::kSoftmax;
+  std::int64_t top_k = 1;
+  bool normalise = true;  // the chosen experts' weights sum to `scaling`
+  double scaling = 1.0;
+  std::int64_t groups = 1;        // neighbouring experts; a group's score is its best two's sum
+  std::int64_t top_k_groups = 1;  // only experts of the best groups are chosen
+};
+
+// int64 [N, k], best first. Softmax chooses by logit (the order of its scores, where rounding made
+// none equal), sigmoid by score + bias. Among equals the lowest index wins. `bias_E`: wide, or
+// undefined; it decides the choice and nothing else.
+at::Tensor choose_experts(const at::Tensor& logits_NE, const at::Tensor& bias_E,
+                          const RouterRule& rule);
+
+// Of the chosen experts' outputs, [N, k].
+at::Tensor expert_weights(const at::Tensor& logits_NE, const at::Tensor& experts_Nk,
+                          const RouterRule& rule);
+
+// What the balance of the router is measured on: rows of sequences that are really there.
+struct RouterSequences {
+  std::int64_t seq = 0;  // rows of each
+  at::Tensor samples_B;  // int64; negative: the sequence is missing and counts in nothing
+};
+
+// Sums over rows, float64, in row order. The load-balance loss of one sequence is
+//   sum_e f_e P_e,  f_e = E / (k T) x choices of e,  P_e = mean of its normalised scores
+// (DeepSeek-V3, equations 17 to 20); each of its rows counts it once. It does not depend on how
+// sequences are dealt to ranks and micro-batches.
+struct RouterStatistics {
+  double balance = 0.0;
+  double z = 0.0;        // sum of squared log-sum-exps of the logits
+  double entropy = 0.0;  // of the normalised scores (nats)
+  std::int64_t rows = 0;
+  at::Tensor loads_E;  // float64: choices of each expert
+};
+RouterStatistics router_statistics(const at::Tensor& logits_NE, const at::Tensor& experts_Nk,
+                                   const RouterRule& rule, const RouterSequences& sequences);
+
+// Factors of the sums `balance` and `z` in the loss.
+struct RouterLossScales {
+  double balance = 0.0;
+  double z = 0.0;
+};
+// dlogits: through the chosen experts' weights, and of both losses. [N, E].
+at::Tensor router_backward(const at::Tensor& dweights_Nk, const at::Tensor& logits_NE,
+                           const at::Tensor& experts_Nk, const RouterRule& rule,
+                           const RouterSequences& sequences, const RouterLossScales& scales);
+
+}  // namespace quatrain::kernels
