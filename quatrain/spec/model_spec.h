@@ -70,11 +70,11 @@ enum class RouterScore : std::uint8_t { kSoftmax, kSigmoid };
 struct Experts {
   std::int64_t num_experts = 0;
   std::int64_t top_k = 0;
-  std::int64_t ffn = 0;                    // width of one expert
-  std::int64_t num_shared = 0;             // shared experts, each of width ffn
-  std::int64_t first_dense = 0;            // first layers that are dense
-  std::int64_t sparse_step = 1;            // layer i is sparse if (i + 1) % sparse_step == 0
-  std::vector<std::int64_t> dense_layers;  // mlp_only_layers
+  std::int64_t ffn = 0;                      // width of one expert
+  std::int64_t num_shared = 0;               // shared experts, each of width ffn
+  std::int64_t first_dense = 0;              // first layers that are dense
+  std::int64_t sparse_step = 1;              // layer i is sparse if (i + 1) % sparse_step == 0
+  std::vector<std::int64_t> dense_layers{};  // mlp_only_layers
   RouterScore score = RouterScore::kSoftmax;
   bool normalise_top_k = true;
   double routed_scaling = 1.0;

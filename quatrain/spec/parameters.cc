@@ -125,20 +125,22 @@ class Lister {
     output(in + (is_gpt2() ? "c_proj" : "o_proj"), q, cut(Axis::kTp, 1, d), model_.out_bias);
   }
 
-  // DeepSeek-V2, arXiv:2405.04434, section 2.1: the compressions are whole on every rank.
+  // DeepSeek-V2, arXiv:2405.04434, section 2.1: the compressions are whole on every rank and read
+  // the residual stream's rows; only what follows them is cut by heads.
   void latent_attention(const std::string& in, const LatentAttention& latent) {
     const std::int64_t qk = latent.qk_nope_head_dim + latent.qk_rope_head_dim;
     const std::int64_t kv = latent.qk_nope_head_dim + latent.v_head_dim;
     const std::int64_t rank = latent.kv_lora_rank;
     if (latent.q_lora_rank > 0) {
-      matrix(in + "q_a_proj.weight", latent.q_lora_rank, model_.hidden);
-      vector(in + "q_a_layernorm.weight", latent.q_lora_rank, {}, Init::kOnes);
+      matrix(in + "q_a_proj.weight", latent.q_lora_rank, model_.hidden).meets = Meets::kRows;
+      vector(in + "q_a_layernorm.weight", latent.q_lora_rank, {}, Init::kOnes).meets = Meets::kRows;
       matrix(in + "q_b_proj.weight", model_.heads * qk, latent.q_lora_rank, cut(Axis::kTp, 0, qk));
     } else {
       matrix(in + "q_proj.weight", model_.heads * qk, model_.hidden, cut(Axis::kTp, 0, qk));
     }
-    matrix(in + "kv_a_proj_with_mqa.weight", rank + latent.qk_rope_head_dim, model_.hidden);
-    vector(in + "kv_a_layernorm.weight", rank, {}, Init::kOnes);
+    matrix(in + "kv_a_proj_with_mqa.weight", rank + latent.qk_rope_head_dim, model_.hidden).meets =
+        Meets::kRows;
+    vector(in + "kv_a_layernorm.weight", rank, {}, Init::kOnes).meets = Meets::kRows;
     matrix(in + "kv_b_proj.weight", model_.heads * kv, rank, cut(Axis::kTp, 0, kv));
     output(in + "o_proj", model_.heads * latent.v_head_dim, cut(Axis::kTp, 1, latent.v_head_dim),
            model_.out_bias);
@@ -166,9 +168,11 @@ class Lister {
 
   void mixture(const std::string& in) {
     const Experts& experts = *model_.experts;
-    matrix(in + "gate.weight", experts.num_experts, model_.hidden);
+    matrix(in + "gate.weight", experts.num_experts, model_.hidden).meets = Meets::kAll;
     if (experts.selection_bias) {  // moved by the load balance, not by a gradient
-      vector(in + "gate.e_score_correction_bias", experts.num_experts).trainable = false;
+      ParameterInfo& bias = vector(in + "gate.e_score_correction_bias", experts.num_experts);
+      bias.meets = Meets::kAll;
+      bias.trainable = false;
     }
     for (expert_ = 0; expert_ < experts.num_experts; ++expert_) {
       swiglu(fmt::format("{}experts.{}.", in, expert_), experts.ffn, Axis::kEtp, false);

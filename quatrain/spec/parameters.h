@@ -15,9 +15,10 @@ namespace quatrain {
 enum class Init : std::uint8_t { kNormal, kNormalScaledByDepth, kZeros, kOnes };
 
 // What a tensor-parallel rank's copy of a parameter meets of a micro-batch: rows of the residual
-// stream (all of them, or its own under sequence parallelism), or its share of heads, of the
-// feed-forward width or of the vocabulary. Copies that meet different things hold terms of a sum.
-enum class Meets : std::uint8_t { kRows, kShare };
+// stream (all of them, or its own under sequence parallelism), its share of heads, of the
+// feed-forward width or of the vocabulary, or all of it. Copies that meet different things hold
+// terms of a sum.
+enum class Meets : std::uint8_t { kRows, kShare, kAll };
 
 // Where the parameter lies in a Hugging Face file, when that differs from `name` and `shape`:
 // GPT-2 stores q|k|v as one [in, out] matrix.

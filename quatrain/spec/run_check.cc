@@ -174,10 +174,17 @@ class Checker {
 
   void experts(const ModelSpec& m) {
     if (!m.experts) {
+      if (c_.training.router_z_loss > 0.0) {
+        add("training.router_z_loss", "the model has no experts", "router_z_loss = 0");
+      }
+      if (c_.training.router_bias_rate > 0.0) {
+        add("training.router_bias_rate", "the model has no experts", "router_bias_rate = 0");
+      }
       if (p_.ep > 1) add("parallel.ep", "the model has no experts", "ep = 1");
       if (p_.etp > 1) add("parallel.etp", "the model has no experts", "etp = 1");
       return;
     }
+    router(m);
     if (m.experts->num_experts % p_.ep != 0) {
       add("parallel.ep",
           fmt::format("ep = {} does not divide {} experts", p_.ep, m.experts->num_experts),
@@ -192,9 +199,23 @@ class Checker {
     }
   }
 
+  void router(const ModelSpec& m) {
+    if (c_.training.router_bias_rate == 0.0) return;
+    if (!m.experts->selection_bias) {
+      add("training.router_bias_rate",
+          fmt::format("the routers of {} have no selection bias", name(m.family)),
+          "router_bias_rate = 0; deepseek_v3 has biases");
+    }
+    if (p_.post_validation) {
+      add("training.router_bias_rate",
+          "post_validation begins a step before the last one's loads are known",
+          "router_bias_rate = 0, or post_validation = false");
+    }
+  }
+
   // What the runtime does not have yet. Goes when it does.
   void unsupported(bool model_known) {
-    const std::pair<const char*, int> axes[] = {{"cp", p_.cp}, {"ep", p_.ep}, {"etp", p_.etp}};
+    const std::pair<const char*, int> axes[] = {{"cp", p_.cp}, {"ep", p_.ep}};
     for (const auto& [axis, degree] : axes) {
       if (degree <= 1) continue;
       add(fmt::format("parallel.{}", axis),
@@ -211,11 +232,12 @@ class Checker {
           "backend = \"thread\", or start under mpirun");
     }
     refuse(c_.comm.backend == "nccl", "comm.backend", "backend = \"thread\" or \"mpi\"");
-    if (model_known && c_.model.experts) {
-      add("model.model_type",
-          fmt::format("{}: mixture-of-experts models are not supported by the runtime yet",
-                      name(c_.model.family)),
-          "gpt2, llama, qwen2 and qwen3 are");
+    if (model_known && c_.model.experts && p_.etp != p_.tp) {
+      add("parallel.etp",
+          fmt::format("etp = {} with tp = {} is not supported yet: experts are cut as dense "
+                      "matrices are",
+                      p_.etp, p_.tp),
+          fmt::format("etp = {}", p_.tp));
     }
   }
 

@@ -48,6 +48,8 @@ struct RunConfig {
     Recompute recompute = Recompute::kNone;
     std::vector<std::string> trainable;  // glob patterns; empty: all parameters
     double z_loss = 0.0;
+    double router_z_loss = 0.0;
+    double router_bias_rate = 0.0;
     std::int64_t head_chunk_tokens = 512;
   } training;
   struct Parallel {

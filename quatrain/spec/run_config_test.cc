@@ -155,8 +155,17 @@ TEST(RunConfig, StagesMayBeEmptyWhereTheyAreNamed) {
 TEST(RunConfig, ContextParallelismIsRefusedForNow) {
   EXPECT_THAT(to_string(parse(std::string(kTiny) + "[parallel]\ncp = 2\n").problems),
               HasSubstr("parallel.cp = 2 is not supported yet"));
-  EXPECT_THAT(to_string(parse("[model]\nname = \"mixtral-8x7b\"\n").problems),
-              HasSubstr("mixtral: mixture-of-experts models are not supported by the runtime yet"));
+}
+
+TEST(RunConfig, ExpertsAreCutAsDenseMatricesAre) {
+  const std::string mixtral = "[model]\nname = \"mixtral-8x7b\"\n[parallel]\ntp = 2\n";
+  EXPECT_THAT(to_string(parse(mixtral).problems),
+              HasSubstr("etp = 1 with tp = 2 is not supported yet"));
+  EXPECT_EQ(to_string(parse(mixtral + "etp = 2\n").problems), "");
+  EXPECT_THAT(to_string(parse(mixtral + "etp = 2\nep = 2\n").problems),
+              HasSubstr("ep = 2 is not supported yet"));
+  EXPECT_THAT(to_string(parse(mixtral + "etp = 2\n[training]\nrouter_bias_rate = 0.1\n").problems),
+              HasSubstr("the routers of mixtral have no selection bias"));
 }
 
 TEST(RunConfig, ToTomlRoundTripForEveryModel) {
@@ -178,7 +187,8 @@ TEST(RunConfig, ToTomlRoundTripOfEveryKey) {
   config.run = {"a \"quoted\" name", "out/x", 99, 3};
   config.weights = "/weights";
   config.data = {{{"a", 0.25}, {"b", 3.0}}, {{"v", 1.0}}, "llmc", "bytes", true, 5};
-  config.training = {7, 33, 2, 3, 6, Dtype::kFloat64, Recompute::kFull, {"*q_proj*"}, 1e-4, 100};
+  config.training = {7,    33,  2,   3,  6, Dtype::kFloat64, Recompute::kFull, {"*q_proj*"},
+                     1e-4, 0.0, 0.0, 100};
   config.parallel.layers_per_stage = {4};
   config.optimizer = {"sgd", 1e-3, 0.8, 0.99, 1e-9, 0.01, 0.0, 0.9, true};
   config.lr_schedule = {"wsd", "tokens", 1, 2, 0.0};

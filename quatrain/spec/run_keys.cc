@@ -95,6 +95,11 @@ void training_section(std::vector<Key>& keys) {
      field<kIn, &S::trainable>, {}, {}, "freeze frozen"},
     {"training", "z_loss", "", "weight of log(Z)^2 in the loss", field<kIn, &S::z_loss>, kCount,
      {}, "z_loss_coef"},
+    {"training", "router_z_loss", "", "weight of log(Z)^2 of routers' logits in the loss",
+     field<kIn, &S::router_z_loss>, kCount, {}, "router_z_loss_coef moe_z_loss_coeff"},
+    {"training", "router_bias_rate", "", "a step of experts' selection biases; 0: they stay",
+     field<kIn, &S::router_bias_rate>, kCount, {},
+     "bias_update_speed moe_router_bias_update_rate"},
     {"training", "head_chunk_tokens", "tokens", "positions whose logits exist at once",
      field<kIn, &S::head_chunk_tokens>, kPositive, {}, "loss_chunk_size"},
   });

@@ -35,6 +35,8 @@ bool partial_grad(const ParameterInfo& info, const TensorSplit& split) {
       return split.sequence_parallel;
     case Meets::kShare:
       return true;
+    case Meets::kAll:
+      return false;
   }
   return false;
 }
@@ -43,15 +45,18 @@ std::vector<std::int64_t> fitting_degrees(const ModelSpec& model) {
   std::vector<std::int64_t> fit;
   for (std::int64_t degree : divisors(model.heads)) {
     const bool kv = model.latent || model.kv_heads % degree == 0 || degree % model.kv_heads == 0;
-    if (kv && degree <= model.ffn && degree <= model.vocab) fit.push_back(degree);
+    const bool wide = degree <= model.ffn && (!model.experts || degree <= model.experts->ffn);
+    if (kv && wide && degree <= model.vocab) fit.push_back(degree);
   }
   return fit;
 }
 
+// Experts are cut as the dense matrices are: etp = tp.
 Mesh mesh_of(const TensorSplit& split) {
   Mesh::Degrees degrees;
   degrees.fill(1);
   degrees[static_cast<std::size_t>(Axis::kTp)] = split.degree;
+  degrees[static_cast<std::size_t>(Axis::kEtp)] = split.degree;
   return Mesh(degrees, split.rank);
 }
 
@@ -113,6 +118,9 @@ Problems check_split(const ModelSpec& model, int degree) {
   }
   if (degree > model.ffn) {
     refuse(fmt::format("tp = {} is more than intermediate_size = {}", degree, model.ffn));
+  }
+  if (model.experts && degree > model.experts->ffn) {
+    refuse(fmt::format("tp = {} is more than an expert's width = {}", degree, model.experts->ffn));
   }
   if (degree > model.vocab) {
     refuse(fmt::format("tp = {} is more than vocab_size = {}", degree, model.vocab));
