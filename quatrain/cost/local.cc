@@ -19,8 +19,14 @@ LocalSizes local_sizes(const ModelSpec& model, const TensorSplit& split) {
   const auto share = [&](std::int64_t size) {
     return piece(size, split.degree, split.rank).size();
   };
-  return {model.heads / split.degree, std::max<std::int64_t>(model.kv_heads / split.degree, 1),
-          share(model.ffn), share(model.vocab)};
+  LocalSizes own{model.heads / split.degree,
+                 std::max<std::int64_t>(model.kv_heads / split.degree, 1), share(model.ffn),
+                 share(model.vocab)};
+  if (model.experts) {
+    own.expert_ffn = share(model.experts->ffn);
+    own.shared_ffn = share(model.experts->ffn * model.experts->num_shared);
+  }
+  return own;
 }
 
 bool cuts_rows(const TensorSplit& split) { return split.sequence_parallel && split.degree > 1; }

@@ -22,6 +22,7 @@ std::vector<LocalParameter> trained_parameters(const ModelSpec& model, const Ten
 // Its share of what is cut.
 struct LocalSizes {
   std::int64_t heads, kv_heads, ffn, vocab;
+  std::int64_t expert_ffn = 0, shared_ffn = 0;  // of an expert, of all shared ones
 };
 LocalSizes local_sizes(const ModelSpec& model, const TensorSplit& split);
 

@@ -18,6 +18,8 @@ std::int64_t bytes_of(const StashRow& row, Dtype dtype) {
       return row.elements * size_of(wide(dtype));
     case StashWidth::kByte:
       return row.elements;
+    case StashWidth::kIndex:
+      return row.elements * static_cast<std::int64_t>(sizeof(std::int64_t));
   }
   return 0;
 }

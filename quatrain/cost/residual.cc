@@ -70,6 +70,11 @@ std::int64_t ResidualWire::rows_of_chunk(int index) const {
   return sum;
 }
 
+void ResidualWire::sum_whole(OpCost& op, ActionKind pass, std::int64_t columns,
+                             Bytes element) const {
+  book(op, pass, conversion(unsummed(), whole(), std::array{rows_, columns}, element, mesh_));
+}
+
 void ResidualWire::loss_rows(OpCost& op, std::int64_t chunk_rows) const {
   const std::int64_t ranks = mesh_.degree(Axis::kTp);
   for (std::int64_t at = 0; at < rows_; at += chunk_rows) {

@@ -24,6 +24,8 @@ class ResidualWire {
   void to_rows(OpCost& op, ActionKind pass) const;
   // A product cut in pieces of rows: each piece is summed by itself, empty ones are not.
   void to_rows_in_chunks(OpCost& op, ActionKind pass) const;
+  // A sum of `columns` numbers of each row that every rank gets.
+  void sum_whole(OpCost& op, ActionKind pass, std::int64_t columns, Bytes element) const;
   // Maximum, sum of exponentials and label's logit of each row of `chunk_rows`: float64, from all.
   void loss_rows(OpCost& op, std::int64_t chunk_rows) const;
 

@@ -9,34 +9,39 @@
 #include <array>
 #include <utility>
 
+#include "quatrain/cost/stash_rows.h"
+
 namespace quatrain {
-namespace {
 
-class Rows {
- public:
-  explicit Rows(const BlockKeeps& keeps) : keeps_(keeps) {}
-
-  void keep(std::string_view op, std::string_view what, std::int64_t elements, StashLife life,
-            StashWidth width = StashWidth::kCompute) {
-    if (keeps_.recompute == Recompute::kFull) {
-      if (life == StashLife::kInput) return;
-      life = StashLife::kLate;
-    }
-    rows_.push_back({op, what, elements, width, life});
+void StashRows::keep(std::string_view op, std::string_view what, std::int64_t elements,
+                     StashLife life, StashWidth width) {
+  if (keeps_.recompute == Recompute::kFull) {
+    if (life == StashLife::kInput) return;
+    life = StashLife::kLate;
   }
-  std::vector<StashRow> take() && { return std::move(rows_); }
+  rows_.push_back({op, what, elements, width, life});
+}
 
- private:
-  const BlockKeeps& keeps_;
-  std::vector<StashRow> rows_;
-};
+void StashRows::norm_output(std::string_view op, std::string_view what, const BlockDims& dims) {
+  const bool again = keeps_.recompute == Recompute::kSelective;
+  const std::int64_t kept = keeps_.gather_again ? dims.own_rows : dims.batch * dims.seq;
+  keep(op, what, kept * dims.hidden, again ? StashLife::kLate : StashLife::kWeight);
+}
+
+void StashRows::output_gradient(std::string_view op, std::string_view what, const BlockDims& dims) {
+  const bool whole = !keeps_.gather_again || keeps_.fused_backward;
+  const std::int64_t kept = whole ? dims.batch * dims.seq : dims.own_rows;
+  keep(op, what, kept * dims.hidden, StashLife::kLate);
+}
+
+namespace {
 
 struct NormNames {
   std::string_view op, x, mean, rstd, dgain, dbias;
 };
 
-void norm_rows(Rows& rows, const NormNames& names, const BlockDims& dims, const BlockKeeps& keeps,
-               bool gain, bool bias) {
+void norm_rows(StashRows& rows, const NormNames& names, const BlockDims& dims,
+               const BlockKeeps& keeps, bool gain, bool bias) {
   const std::int64_t own = dims.own_rows;
   rows.keep(names.op, names.x, own * dims.hidden, StashLife::kInput);
   if (!keeps.statistics) return;
@@ -49,24 +54,8 @@ void norm_rows(Rows& rows, const NormNames& names, const BlockDims& dims, const 
   if (bias) rows.keep(names.op, names.dbias, sums, StashLife::kLate, StashWidth::kWide);
 }
 
-// A norm's output: what the weight half of the product after it reads.
-void norm_output(Rows& rows, std::string_view op, std::string_view what, const BlockDims& dims,
-                 const BlockKeeps& keeps) {
-  const bool again = keeps.recompute == Recompute::kSelective;
-  const std::int64_t kept = keeps.gather_again ? dims.own_rows : dims.batch * dims.seq;
-  rows.keep(op, what, kept * dims.hidden, again ? StashLife::kLate : StashLife::kWeight);
-}
-
-// A row-parallel product's gradient: what the input half gathered, or this rank's rows of it.
-void output_gradient(Rows& rows, std::string_view op, std::string_view what, const BlockDims& dims,
-                     const BlockKeeps& keeps) {
-  const bool whole = !keeps.gather_again || keeps.fused_backward;
-  const std::int64_t kept = whole ? dims.batch * dims.seq : dims.own_rows;
-  rows.keep(op, what, kept * dims.hidden, StashLife::kLate);
-}
-
 // A norm over each head; its gains' gradients are summed by sequence.
-void head_norm_rows(Rows& rows, const BlockDims& dims, std::int64_t heads, bool trained,
+void head_norm_rows(StashRows& rows, const BlockDims& dims, std::int64_t heads, bool trained,
                     const std::array<std::string_view, 3>& names) {
   const std::int64_t n = dims.batch * dims.seq;
   rows.keep("attention", names[0], n * heads * dims.head_dim, StashLife::kInput);
@@ -77,7 +66,7 @@ void head_norm_rows(Rows& rows, const BlockDims& dims, std::int64_t heads, bool 
   }
 }
 
-void score_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) {
+void score_rows(StashRows& rows, const BlockDims& dims, const BlockKeeps& keeps) {
   const std::int64_t scores = dims.batch * dims.heads * dims.seq * dims.seq;
   rows.keep("attention", "attn.softmax", scores, StashLife::kInput);
   rows.keep("attention", "attn.dropped_softmax", scores, StashLife::kInput);
@@ -86,11 +75,11 @@ void score_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) {
   }
 }
 
-void attention_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) {
+void attention_rows(StashRows& rows, const BlockDims& dims, const BlockKeeps& keeps) {
   const BlockTraining& train = dims.train;
   const std::int64_t n = dims.batch * dims.seq;
   const std::int64_t qkv = n * (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
-  if (train.qkv) norm_output(rows, "qkv", "norm1.y", dims, keeps);
+  if (train.qkv) rows.norm_output("qkv", "norm1.y", dims);
   rows.keep("attention", "attn.qkv", qkv, StashLife::kInput);
   if (dims.qk_norm) {
     head_norm_rows(rows, dims, dims.heads, train.q_norm, {"attn.q", "attn.q_rstd", "attn.dq_gain"});
@@ -105,17 +94,17 @@ void attention_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) 
   }
   if (keeps.scores) score_rows(rows, dims, keeps);
   if (train.qkv || train.qkv_bias) rows.keep("qkv", "attn.dqkv", qkv, StashLife::kLate);
-  if (train.out || train.out_bias) output_gradient(rows, "out", "attn.dy", dims, keeps);
+  if (train.out || train.out_bias) rows.output_gradient("out", "attn.dy", dims);
   if (keeps.masks) {
     rows.keep("out", "attn.mask", dims.own_rows * dims.hidden, StashLife::kInput,
               StashWidth::kByte);
   }
 }
 
-void mlp_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) {
+void mlp_rows(StashRows& rows, const BlockDims& dims, const BlockKeeps& keeps) {
   const BlockTraining& train = dims.train;
   const std::int64_t n = dims.batch * dims.seq;
-  if (train.up) norm_output(rows, "up", "norm2.y", dims, keeps);
+  if (train.up) rows.norm_output("up", "norm2.y", dims);
   rows.keep("up", "mlp.pre", n * dims.up_width, StashLife::kInput);
   if (train.up || train.up_bias) {
     rows.keep("up", "mlp.dpre", n * dims.up_width, StashLife::kLate);
@@ -124,7 +113,7 @@ void mlp_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) {
     rows.keep("down", "mlp.act", n * dims.ffn,
               keeps.activation ? StashLife::kWeight : StashLife::kLate);
   }
-  if (train.down || train.down_bias) output_gradient(rows, "down", "mlp.dy", dims, keeps);
+  if (train.down || train.down_bias) rows.output_gradient("down", "mlp.dy", dims);
   if (keeps.masks) {
     rows.keep("down", "mlp.mask", dims.own_rows * dims.hidden, StashLife::kInput,
               StashWidth::kByte);
@@ -134,13 +123,21 @@ void mlp_rows(Rows& rows, const BlockDims& dims, const BlockKeeps& keeps) {
 }  // namespace
 
 std::vector<StashRow> block_stash(const BlockDims& dims, const BlockKeeps& keeps) {
-  Rows rows(keeps);
+  StashRows rows(keeps);
   norm_rows(rows, {"norm1", "norm1.x", "norm1.mean", "norm1.rstd", "norm1.dgain", "norm1.dbias"},
             dims, keeps, dims.train.norm1, dims.train.norm1_bias);
-  attention_rows(rows, dims, keeps);
+  if (dims.latent) {
+    latent_attention_rows(rows, dims);
+  } else {
+    attention_rows(rows, dims, keeps);
+  }
   norm_rows(rows, {"norm2", "norm2.x", "norm2.mean", "norm2.rstd", "norm2.dgain", "norm2.dbias"},
             dims, keeps, dims.train.norm2, dims.train.norm2_bias);
-  mlp_rows(rows, dims, keeps);
+  if (dims.mixture) {
+    mixture_rows(rows, dims);
+  } else {
+    mlp_rows(rows, dims, keeps);
+  }
   std::vector<StashRow> table = std::move(rows).take();
   if (keeps.recompute == Recompute::kFull) {
     table.push_back(

@@ -3,6 +3,7 @@
 // the runtime does, and by korthikanti_layer() with what the paper assumes.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,20 @@ struct BlockTraining {
   bool up = true, up_bias = false, down = true, down_bias = false;
 };
 
+// Sizes of latent attention (nn/latent_attention.h) and what of it is trained.
+struct LatentDims {
+  std::int64_t q_rank = 0;  // 0: queries are not compressed
+  std::int64_t kv_rank = 0, nope = 0, rope = 0, value = 0;
+  bool q_a = true, q_norm = true, q = true, kv_a = true, kv_norm = true, kv_b = true;
+};
+
+// Sizes of a mixture of experts (nn/moe.h): k choices of each row, widths this rank's.
+struct MixtureDims {
+  std::int64_t experts = 0, top_k = 0, ffn = 0;
+  std::int64_t shared = 0;  // width of the shared expert
+  bool router = true, up = true, down = true, shared_up = true, shared_down = true;
+};
+
 // N = batch x seq rows; all sizes are this rank's.
 struct BlockDims {
   std::int64_t batch = 1;
@@ -34,6 +49,8 @@ struct BlockDims {
   std::int64_t up_width = 0;  // of the pre-activation: ffn, or 2 ffn with a gate
   bool centred_norm = false;  // LayerNorm: means and biases beside RMSNorm's statistics and gains
   bool qk_norm = false;
+  std::optional<LatentDims> latent;    // in place of q, k, v
+  std::optional<MixtureDims> mixture;  // in place of up and down
   BlockTraining train;
 };
 
@@ -53,7 +70,7 @@ enum class StashLife : std::uint8_t {
   kWeight,  // from the forward to the weight half
   kLate     // from the input half to the weight half
 };
-enum class StashWidth : std::uint8_t { kCompute, kWide, kByte };
+enum class StashWidth : std::uint8_t { kCompute, kWide, kByte, kIndex };  // kIndex: int64
 struct StashRow {
   std::string_view op;
   std::string_view what;

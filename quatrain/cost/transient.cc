@@ -11,7 +11,11 @@
 // On t ranks of tp, with P the rows of all pieces padded to the largest:
 //   gathered rows and a sum in the making, each padded too   4 P D
 //   three float64 a row of logits, own and gathered          6 (t + 1) C
-// Widened, the largest product adds operands and result: N in + in out + N out.
+// Latent attention, with q = n + r: queries, keys and their gradients 4 N H q, keys with values and
+// their gradient 2 N H (n + v), latents 4 N (P + r + Q). A mixture, M = N k rows by expert:
+// gathered rows, outputs and their gradients 2 M D, pre-activations, activations and gradients M 6
+// F; the shared expert's N 6 S; logits, scores and what chooses by them 6 N E + 8 M. Widened, the
+// largest product adds operands and result: N in + in out + N out.
 #include <algorithm>
 
 #include "quatrain/cost/local.h"
@@ -29,10 +33,29 @@ std::int64_t largest_product(const ModelSpec& model, const WorkShape& shape, std
   const auto product = [](std::int64_t rows, std::int64_t in, std::int64_t out) {
     return rows * in + in * out + rows * out;
   };
-  return std::max({product(n, model.hidden, qkv), product(n, model.hidden, up),
-                   product(n, own.ffn, model.hidden),
+  const std::int64_t expert = model.experts ? 2 * std::max(own.expert_ffn, own.shared_ffn) : 0;
+  const std::int64_t rows = model.experts ? n * model.experts->top_k : 0;
+  return std::max({product(rows, model.hidden, expert), product(n, model.hidden, qkv),
+                   product(n, model.hidden, up), product(n, own.ffn, model.hidden),
                    product(n, own.heads * model.head_dim, model.hidden),
                    product(std::min(n, shape.head_chunk_tokens), model.hidden, own.vocab)});
+}
+
+// Elements in place of those of q|k|v, attention's output, pre-activation and activation.
+std::int64_t latent_elements(const ModelSpec& model, const WorkShape& shape) {
+  if (!model.latent) return 0;
+  const LatentAttention& l = *model.latent;
+  const std::int64_t n = shape.batch * shape.seq, heads = local_sizes(model, shape.split).heads;
+  return n * heads * (4 * model.head_dim + 2 * (l.qk_nope_head_dim + l.v_head_dim)) +
+         4 * n * (l.kv_lora_rank + l.qk_rope_head_dim + l.q_lora_rank);
+}
+
+std::int64_t mixture_elements(const ModelSpec& model, const WorkShape& shape) {
+  if (!model.experts) return 0;
+  const LocalSizes own = local_sizes(model, shape.split);
+  const std::int64_t n = shape.batch * shape.seq, by_expert = n * model.experts->top_k;
+  return 2 * by_expert * model.hidden + 6 * by_expert * own.expert_ffn + 6 * n * own.shared_ffn +
+         6 * n * model.experts->num_experts + 8 * by_expert;
 }
 
 // Elements that come with tp.
@@ -54,7 +77,8 @@ Bytes transient_bound(const ModelSpec& model, const WorkShape& shape, bool widen
   const std::int64_t up = model.mlp == MlpKind::kSwiGlu ? 2 * own.ffn : own.ffn;
   const std::int64_t elements = 6 * n * model.hidden + 2 * n * qkv + n * (2 * heads + own.heads) +
                                 n * (up + 2 * own.ffn) + 4 * shape.batch * model.hidden +
-                                in_flight(model, shape);
+                                in_flight(model, shape) + latent_elements(model, shape) +
+                                mixture_elements(model, shape);
   const std::int64_t product = widened ? largest_product(model, shape, qkv, up) : 0;
   const std::int64_t ids = 8 * n * static_cast<std::int64_t>(sizeof(std::int64_t));
   return {(elements + product) * size_of(wide(shape.dtype)) + ids};

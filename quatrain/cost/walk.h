@@ -78,9 +78,8 @@ struct UnitCost {
   std::vector<OpWire> wire(ActionKind pass) const;
 };
 // Units in forward order: embedding, blocks, head. Full recompute: blocks keep their input only and
-// their input half contains the forward again, its collectives too. Throws ConfigError for models
-// with experts or latent attention, for trainable patterns that match nothing, and for splits that
-// check_split() refuses.
+// their input half contains the forward again, its collectives too. Throws ConfigError for
+// trainable patterns that match nothing and for splits that check_split() refuses.
 std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape);
 // Those of some stages' layers; the others' places are empty.
 std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape,

@@ -9,6 +9,7 @@
 #include "quatrain/base/error.h"
 #include "quatrain/cost/test_models.h"
 #include "quatrain/cost/zero.h"
+#include "quatrain/spec/model_io.h"
 #include "quatrain/spec/parameters.h"
 
 namespace quatrain {
@@ -155,10 +156,19 @@ TEST(Walk, FrozenParametersTakeWeightWorkAndRowsAway) {
   EXPECT_THROW(walk(m, shape), ConfigError);
 }
 
-TEST(Walk, RefusesModelsWithExperts) {
-  ModelSpec m = llama_like();
-  m.experts = Experts{};
-  EXPECT_THROW(walk(m, shape_of(1, 8)), ConfigError);
+// DeepSeek-V3 (arXiv:2412.19437, section 4.2): 671 B parameters, 37 B of them active: forward FLOPs
+// of a token are twice the active matrices', attention's pairs aside.
+TEST(Walk, DeepseekComputesWithItsActiveParameters) {
+  const ModelSpec m = catalog_model("deepseek-v3").spec;
+  const WorkShape shape = shape_of(1, 1);
+  double forward = 0.0;
+  std::int64_t parameters = 0;
+  for (const UnitCost& unit : walk(m, shape)) {
+    forward += unit.forward().value;
+    parameters += unit.parameters();
+  }
+  EXPECT_EQ(parameters, num_parameters(m));
+  EXPECT_NEAR(forward / 2.0, 36.7e9, 0.2e9);  // 37.6 B less the embedding's rows
 }
 
 // Korthikanti et al., section 4.1: attention 11 s b h + 5 a s^2 b, MLP 19 s b h, norms 4 s b h.
