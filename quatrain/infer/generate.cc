@@ -21,12 +21,7 @@ namespace {
 using Rows = std::vector<std::vector<std::int64_t>>;
 
 KvCache make_cache(const Model& model, std::int64_t batch, std::int64_t positions) {
-  const ModelSpec& spec = model.spec();
-  return KvCache({.layers = spec.layers,
-                  .batch = batch,
-                  .positions = positions,
-                  .kv_heads = model.local_kv_heads(),
-                  .head_dim = spec.head_dim},
+  return KvCache(KvCache::size_of(model.spec(), model.local_kv_heads(), batch, positions),
                  model.dtype(), model.device());
 }
 

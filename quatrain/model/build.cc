@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds the dense decoders: GPT-2 (Radford et al. 2019), Llama (arXiv:2302.13971, 3.1:
-// arXiv:2407.21783), Qwen2 (arXiv:2407.10671) and Qwen3 (arXiv:2505.09388) differ in what their
-// ModelSpec says, not in code. A unit's parameters are dealt out in the order of the one list.
+// Builds the decoders: GPT-2 (Radford et al. 2019), Llama (arXiv:2302.13971, 3.1:
+// arXiv:2407.21783), Qwen2 (arXiv:2407.10671), Qwen3 and its mixture (arXiv:2505.09388), Mixtral
+// (arXiv:2401.04088) and DeepSeek-V3 (arXiv:2412.19437) differ in what their ModelSpec says, not in
+// code. A unit's parameters are dealt out in the order of the one list.
 #include "quatrain/model/build.h"
 
 #include <fmt/format.h>
@@ -44,47 +45,93 @@ class Dealer {
   std::size_t taken_ = 0;
 };
 
-BlockParams deal_block(const ModelSpec& spec, ParamUnit& unit) {
+AttentionParams deal_attention(const ModelSpec& spec, Dealer& dealer) {
+  AttentionParams params;
+  params.qkv = dealer.next(3);
+  params.qkv_bias = dealer.next_if(spec.qkv_bias, 3);
+  params.q_norm = dealer.next_if(spec.qk_norm);
+  params.k_norm = dealer.next_if(spec.qk_norm);
+  params.out = dealer.next();
+  params.out_bias = dealer.next_if(spec.out_bias);
+  return params;
+}
+
+LatentAttentionParams deal_latent_attention(const ModelSpec& spec, Dealer& dealer) {
+  const bool compressed = spec.latent->q_lora_rank > 0;
+  LatentAttentionParams params;
+  params.q_a = dealer.next_if(compressed);
+  params.q_norm = dealer.next_if(compressed);
+  params.q = dealer.next();
+  params.kv_a = dealer.next();
+  params.kv_norm = dealer.next();
+  params.kv_b = dealer.next();
+  params.out = dealer.next();
+  params.out_bias = dealer.next_if(spec.out_bias);
+  return params;
+}
+
+MlpParams deal_mlp(const ModelSpec& spec, Dealer& dealer) {
+  const std::size_t up = spec.mlp == MlpKind::kSwiGlu ? 2 : 1;
+  MlpParams params;
+  params.up = dealer.next(up);
+  params.up_bias = dealer.next_if(spec.mlp_bias, up);
+  params.down = dealer.next();
+  params.down_bias = dealer.next_if(spec.mlp_bias);
+  return params;
+}
+
+ExpertParams deal_expert(Dealer& dealer) {
+  ExpertParams params;
+  params.up = dealer.next(2);
+  params.down = dealer.next();
+  return params;
+}
+
+MoeParams deal_moe(const Experts& experts, Dealer& dealer) {
+  MoeParams params;
+  params.router = dealer.next();
+  params.bias = dealer.next_if(experts.selection_bias);
+  for (std::int64_t e = 0; e < experts.num_experts; ++e) {
+    params.experts.push_back(deal_expert(dealer));
+  }
+  if (experts.num_shared > 0) params.shared = deal_expert(dealer);
+  return params;
+}
+
+BlockParams deal_block(const ModelSpec& spec, std::int64_t layer, ParamUnit& unit) {
   Dealer dealer(unit);
   const bool norm_bias = spec.norm == NormKind::kLayerNorm;
-  const std::size_t up = spec.mlp == MlpKind::kSwiGlu ? 2 : 1;
   BlockParams params;
   params.norm1 = dealer.next();
   params.norm1_bias = dealer.next_if(norm_bias);
-  params.attention.qkv = dealer.next(3);
-  params.attention.qkv_bias = dealer.next_if(spec.qkv_bias, 3);
-  params.attention.q_norm = dealer.next_if(spec.qk_norm);
-  params.attention.k_norm = dealer.next_if(spec.qk_norm);
-  params.attention.out = dealer.next();
-  params.attention.out_bias = dealer.next_if(spec.out_bias);
+  if (spec.latent) {
+    params.attention = deal_latent_attention(spec, dealer);
+  } else {
+    params.attention = deal_attention(spec, dealer);
+  }
   params.norm2 = dealer.next();
   params.norm2_bias = dealer.next_if(norm_bias);
-  params.mlp.up = dealer.next(up);
-  params.mlp.up_bias = dealer.next_if(spec.mlp_bias, up);
-  params.mlp.down = dealer.next();
-  params.mlp.down_bias = dealer.next_if(spec.mlp_bias);
+  if (spec.layer_is_sparse(layer)) {
+    params.mlp = deal_moe(*spec.experts, dealer);
+  } else {
+    params.mlp = deal_mlp(spec, dealer);
+  }
   dealer.finish();
   return params;
 }
 
+// A family says whether it has experts or latent attention; a spec made by hand may contradict it.
 void check_buildable(const ModelSpec& spec) {
-  switch (spec.family) {
-    case Family::kGpt2:
-    case Family::kLlama:
-    case Family::kQwen2:
-    case Family::kQwen3:
-      break;
-    case Family::kMixtral:
-    case Family::kQwen3Moe:
-    case Family::kDeepseekV3:
-      throw ConfigError(
-          fmt::format("model.model_type = \"{}\" cannot be trained yet; families that can: gpt2 "
-                      "llama qwen2 qwen3",
-                      name(spec.family)));
-  }
-  if (spec.experts || spec.latent) {
+  const bool deepseek = spec.family == Family::kDeepseekV3;
+  const bool mixture =
+      deepseek || spec.family == Family::kMixtral || spec.family == Family::kQwen3Moe;
+  if (spec.experts.has_value() != mixture) {
     throw ConfigError(
-        fmt::format("a {} model has neither experts nor latent attention", name(spec.family)));
+        fmt::format("a {} model has {}experts", name(spec.family), mixture ? "" : "no "));
+  }
+  if (spec.latent.has_value() != deepseek) {
+    throw ConfigError(
+        fmt::format("a {} model has {}latent attention", name(spec.family), deepseek ? "" : "no "));
   }
 }
 
@@ -137,7 +184,8 @@ class StageBuilder {
 
   std::unique_ptr<Layer> block(std::int64_t index) {
     ParamUnit& unit = next_unit();
-    auto block = std::make_unique<Block>(spec_, index, unit, deal_block(spec_, unit), context_);
+    auto block =
+        std::make_unique<Block>(spec_, index, unit, deal_block(spec_, index, unit), context_);
     if (options_.recompute != Recompute::kFull) return block;
     return std::make_unique<Recomputed>(std::move(block));
   }

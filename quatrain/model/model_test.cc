@@ -4,18 +4,17 @@
 // Shapes: B sequences, T positions, D hidden, V vocabulary.
 #include "quatrain/model/model.h"
 
-#include <ATen/ops/embedding.h>
-
 #include <algorithm>
 
 #include "quatrain/base/error.h"
+#include "quatrain/model/testing.h"
 #include "quatrain/nn/kv_cache.h"
 #include "quatrain/nn/testing.h"
+#include "quatrain/spec/test_mixtures.h"
 
 namespace quatrain {
 namespace {
 
-using testing::Leaves;
 using testing::relative_error;
 using testing::same_bits;
 
@@ -59,10 +58,21 @@ struct Named {
   ModelSpec spec;
 };
 std::vector<Named> families() {
-  return {{"gpt2", tiny(Family::kGpt2, true)},    {"gpt2 untied", tiny(Family::kGpt2, false)},
-          {"llama", tiny(Family::kLlama, false)}, {"llama tied", tiny(Family::kLlama, true)},
-          {"qwen2", tiny(Family::kQwen2, true)},  {"qwen2 untied", tiny(Family::kQwen2, false)},
-          {"qwen3", tiny(Family::kQwen3, true)},  {"qwen3 untied", tiny(Family::kQwen3, false)}};
+  ModelSpec base = tiny(Family::kLlama, false);
+  base.window = 0;
+  base.window_layers.clear();
+  return {{"gpt2", tiny(Family::kGpt2, true)},
+          {"gpt2 untied", tiny(Family::kGpt2, false)},
+          {"llama", tiny(Family::kLlama, false)},
+          {"llama tied", tiny(Family::kLlama, true)},
+          {"qwen2", tiny(Family::kQwen2, true)},
+          {"qwen2 untied", tiny(Family::kQwen2, false)},
+          {"qwen3", tiny(Family::kQwen3, true)},
+          {"qwen3 untied", tiny(Family::kQwen3, false)},
+          {"mixtral", as_mixtral(base)},
+          {"qwen3 moe", as_qwen3_moe(base)},
+          {"deepseek", as_deepseek(base)},
+          {"deepseek queries", with_whole_queries(as_deepseek(base))}};
 }
 
 Model make(const ModelSpec& spec, BuildOptions options = {}) {
@@ -81,78 +91,10 @@ Model make(const ModelSpec& spec, BuildOptions options = {}) {
   return model;
 }
 
-// The model once more: y = reference(leaves).
-class Reference {
- public:
-  Reference(Model& model, const Pass& pass) : spec_(model.spec()), pass_(pass) {
-    for (const auto& unit : model.units()) testing::add_leaves(leaves, *unit);
-  }
-  at::Tensor logits() {
-    const bool gpt2 = spec_.family == Family::kGpt2;
-    const std::string top = gpt2 ? "transformer." : "model.";
-    const at::Tensor table = leaves.at(top + (gpt2 ? "wte.weight" : "embed_tokens.weight"));
-    at::Tensor x = at::embedding(table, pass_.tokens_BT);
-    if (gpt2) x = x + at::embedding(leaves.at(top + "wpe.weight"), pass_.positions_BT);
-    for (std::int64_t i = 0; i < spec_.layers; ++i) {
-      x = block(x, top + (gpt2 ? "h." : "layers.") + std::to_string(i) + ".", i);
-    }
-    x = norm(x, top + (gpt2 ? "ln_f" : "norm"));
-    return x.matmul((spec_.tied ? table : leaves.at("lm_head.weight")).t());
-  }
-  at::Tensor loss() {
-    return pass_.loss_scale * testing::ref_loss(logits().view({-1, spec_.vocab}),
-                                                pass_.labels_BT.reshape({-1}), pass_.z_loss);
-  }
-  Leaves leaves;
-
- private:
-  at::Tensor norm(const at::Tensor& x, const std::string& name) {
-    const auto bias = leaves.find(name + ".bias");
-    return testing::ref_norm(x, leaves.at(name + ".weight"),
-                             bias == leaves.end() ? at::Tensor() : bias->second, spec_.norm_eps);
-  }
-  at::Tensor project(const at::Tensor& x, const std::string& name) {
-    const at::Tensor y = x.matmul(leaves.at(name + ".weight").t());
-    const auto bias = leaves.find(name + ".bias");
-    return bias == leaves.end() ? y : y + bias->second;
-  }
-  at::Tensor attention(const at::Tensor& x, const std::string& in, std::int64_t layer) {
-    const auto heads = [&](const char* name) {
-      return project(x, in + name).view({x.size(0), x.size(1), -1, spec_.head_dim});
-    };
-    at::Tensor q = heads("q_proj");
-    at::Tensor k = heads("k_proj");
-    if (spec_.qk_norm) {
-      q = norm(q, in + "q_norm");
-      k = norm(k, in + "k_norm");
-    }
-    if (spec_.position == PositionKind::kRope) {
-      q = testing::ref_rope(q, pass_.positions_BT, spec_.rope.theta);
-      k = testing::ref_rope(k, pass_.positions_BT, spec_.rope.theta);
-    }
-    const at::Tensor out = testing::ref_attention(q, k, heads("v_proj"), spec_.layer_window(layer),
-                                                  pass_.documents_BT);
-    return project(out.reshape({x.size(0), x.size(1), -1}),
-                   in + (spec_.family == Family::kGpt2 ? "c_proj" : "o_proj"));
-  }
-  at::Tensor block(const at::Tensor& x, const std::string& in, std::int64_t layer) {
-    const bool gpt2 = spec_.family == Family::kGpt2;
-    const at::Tensor n1 = norm(x, in + (gpt2 ? "ln_1" : "input_layernorm"));
-    const at::Tensor h = x + attention(n1, in + (gpt2 ? "attn." : "self_attn."), layer);
-    const at::Tensor n2 = norm(h, in + (gpt2 ? "ln_2" : "post_attention_layernorm"));
-    const at::Tensor up = project(n2, in + (gpt2 ? "mlp.c_fc" : "mlp.up_proj"));
-    const at::Tensor gate = gpt2 ? up : project(n2, in + "mlp.gate_proj");
-    return h + project(testing::ref_mlp_activation(spec_, gate, up),
-                       in + (gpt2 ? "mlp.c_proj" : "mlp.down_proj"));
-  }
-
-  const ModelSpec& spec_;
-  const Pass& pass_;
-};
-
 Pass batch(GradSink& sink, std::int64_t sequences = 2, std::int64_t seq = 9) {
   Pass pass = testing::make_pass(
       {.batch = sequences, .seq = seq, .vocab = 37, .loss_scale = 0.11, .z_loss = 0.003}, sink);
+  pass.router_z_loss = 0.02;
   pass.labels_BT.masked_fill_(testing::below(4, {sequences, seq}).eq(0), -100);
   return pass;
 }
@@ -166,18 +108,44 @@ Pass part_of(const Pass& pass, std::int64_t begin, std::int64_t count) {
   return part;
 }
 
-double run(Model& model, const Pass& pass) {
+// The head's loss and those of routers, as they are differentiated.
+double objective(const at::Tensor& loss, const LossSums& sums, const Pass& pass) {
+  return loss.item<double>() +
+         pass.loss_scale * (sums.router.balance + pass.router_z_loss * sums.router.z);
+}
+
+double run(Model& model, const Pass& pass, LossSums* seen = nullptr) {
+  LossSums sums;
+  Pass summed = pass;
+  summed.sums = &sums;
   std::vector<Stash> stashes;
-  const double loss = forward_all(model, pass.tokens_BT, pass, stashes).item<double>();
-  backward_all(model, pass, stashes);
+  const at::Tensor loss = forward_all(model, pass.tokens_BT, summed, stashes);
+  backward_all(model, summed, stashes);
   for (const Stash& stash : stashes) EXPECT_TRUE(stash.empty());
-  return loss;
+  if (seen != nullptr) *seen = sums;
+  return objective(loss, sums, pass);
 }
 
 double loss_alone(Model& model, Pass pass) {
   pass.mode = Mode::kEval;
   std::vector<Stash> stashes;
   return forward_all(model, pass.tokens_BT, pass, stashes).item<double>();
+}
+
+class NoSink final : public GradSink {
+  void outer(const ParamRange&, const at::Tensor&, const at::Tensor&) override {}
+  void rows(const ParamRange&, const at::Tensor&) override {}
+  void indexed(const ParamRange&, const at::Tensor&, const at::Tensor&) override {}
+};
+
+// As in training, routers' losses with it.
+double objective_alone(Model& model, Pass pass) {
+  NoSink nothing;
+  LossSums sums;
+  pass.grads = &nothing;
+  pass.sums = &sums;
+  std::vector<Stash> stashes;
+  return objective(forward_all(model, pass.tokens_BT, pass, stashes), sums, pass);
 }
 
 std::vector<at::Tensor> gradients(Model& model) {
@@ -209,7 +177,7 @@ TEST(Model, EqualsAutograd) {
       AccumulatingSink sink;
       Pass pass = batch(sink);
       if (documents) pass.documents_BT = testing::below(2, {2, 9}).cumsum(1);
-      Reference reference(model, pass);
+      ReferenceModel reference(model, pass);
       const at::Tensor want = reference.loss();
       want.backward();
       EXPECT_LE(std::abs(run(model, pass) / want.item<double>() - 1.0), 1e-12);
@@ -231,15 +199,16 @@ TEST(Model, case_137_finite_differences_of_every_parameter) {
     for (std::int64_t m = 0; m < 2; ++m) run(model, part_of(pass, m, 1));
     for (const auto& unit : model.units()) {
       for (Param& p : unit->params()) {
+        if (!p.info.trainable) continue;  // selection biases
         const at::Tensor grads = p.grad.view({-1});
         const std::int64_t index = grads.abs().argmax().item<std::int64_t>();
         at::Tensor entry = p.value.view({-1}).narrow(0, index, 1);
         const double at = entry.item<double>();
         const double step = 1e-5 * std::max(1.0, std::abs(at));
         entry.fill_(at + step);
-        const double above = loss_alone(model, pass);
+        const double above = objective_alone(model, pass);
         entry.fill_(at - step);
-        const double below = loss_alone(model, pass);
+        const double below = objective_alone(model, pass);
         entry.fill_(at);
         const double want = (above - below) / (2.0 * step);
         EXPECT_NEAR(grads[index].item<double>(), want, 2e-6 * std::max(std::abs(want), 1e-3))
@@ -310,6 +279,39 @@ TEST(Model, RecomputationKeepsEveryBit) {
       EXPECT_EQ(got, loss);
       if (recompute != Recompute::kNone) expect_same_bits(gradients(model), want);
     }
+  }
+}
+
+// What routers saw is counted once, however often a block's forward runs.
+TEST(Model, case_154_recomputation_counts_no_choice_twice) {
+  for (const auto& [name, spec] : families()) {
+    if (!spec.experts) continue;
+    SCOPED_TRACE(name);
+    Model plain = make(spec);
+    AccumulatingSink sink;
+    Pass pass = batch(sink, 3);
+    LossSums want;
+    run(plain, pass, &want);
+    ReferenceModel reference(plain, pass);
+    static_cast<void>(reference.logits());
+    EXPECT_TRUE(want.router.loads_LE.to(at::kLong).equal(reference.loads_LE));
+    EXPECT_GT(want.router.balance, 0.0);
+    for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+      Model model = make(spec, {.recompute = recompute});
+      LossSums seen;
+      run(model, pass, &seen);
+      EXPECT_TRUE(seen.router.loads_LE.equal(want.router.loads_LE));
+      EXPECT_EQ(seen.router.balance, want.router.balance);
+      EXPECT_EQ(seen.router.z, want.router.z);
+      EXPECT_EQ(seen.router.rows, want.router.rows);
+    }
+    // A sequence that is missing counts in nothing.
+    pass.sample_ids_B[1] = -1;
+    LossSums fewer;
+    run(plain, pass, &fewer);
+    EXPECT_EQ(fewer.router.rows, want.router.rows / 3 * 2);
+    EXPECT_EQ(fewer.router.loads_LE.sum().item<double>(),
+              want.router.loads_LE.sum().item<double>() / 3 * 2);
   }
 }
 
@@ -389,8 +391,8 @@ TEST(Model, DecodingWithACacheEqualsTheWholePrefix) {
     Model model = make(spec);
     AccumulatingSink sink;
     Pass pass = batch(sink, 2, 8);
-    const at::Tensor want = Reference(model, pass).logits();
-    KvCache cache({spec.layers, 2, 8, spec.kv_heads, spec.head_dim}, at::kDouble, at::kCPU);
+    const at::Tensor want = ReferenceModel(model, pass).logits();
+    KvCache cache(KvCache::size_of(spec, spec.kv_heads, 2, 8), at::kDouble, at::kCPU);
     pass.mode = Mode::kDecode;
     pass.cache = &cache;
     for (const auto& [begin, count] :

@@ -9,9 +9,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "quatrain/nn/block_parts.h"
 #include "quatrain/nn/dropout.h"
-#include "quatrain/nn/layer.h"
-#include "quatrain/nn/parallel_linear.h"
 #include "quatrain/nn/rotary.h"
 #include "quatrain/spec/model_spec.h"
 
@@ -23,22 +22,19 @@ struct AttentionParams {
   ParamRange out, out_bias;
 };
 
-// The projections and what lies between them; norm and residual belong to the block.
-class Attention {
+// The projections and what lies between them.
+class Attention final : public SelfAttention {
  public:
   // `kept`: the stash's row of the norm's output.
   Attention(const ModelSpec& spec, std::int64_t layer, const AttentionParams& params,
             RotaryTables rotary, const TensorParallel& tp, std::string_view kept);
 
-  // x: the norm's output, kept when `keep_x`. Returns the projection's output after dropout, in a
-  // buffer of its own.
-  at::Tensor forward(const at::Tensor& x_RD, const Pass& pass, Stash& stash, bool keep_x) const;
+  at::Tensor forward(const at::Tensor& x_RD, const Pass& pass, Stash& stash,
+                     bool keep_x) const override;
   at::Tensor backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash& stash,
-                            const Fill& fill) const;
-  // += through pass.grads. Runs the next product's weight half that the stash holds all for (the
-  // head norms' with the first); false when there is none.
-  bool weight_piece(const Pass& pass, Stash& stash) const;
-  bool needs_x() const { return qkv_.needs_x(); }
+                            const Fill& fill) const override;
+  bool weight_piece(const Pass& pass, Stash& stash) const override;
+  bool needs_x() const override { return qkv_.needs_x(); }
 
  private:
   struct Heads {  // views, [B, T, heads, d]

@@ -4,18 +4,23 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+#include <variant>
+
 #include "quatrain/nn/attention.h"
+#include "quatrain/nn/latent_attention.h"
 #include "quatrain/nn/layer.h"
 #include "quatrain/nn/mlp.h"
+#include "quatrain/nn/moe.h"
 #include "quatrain/nn/norm.h"
 
 namespace quatrain {
 
 struct BlockParams {
   ParamRange norm1, norm1_bias;
-  AttentionParams attention;
+  std::variant<AttentionParams, LatentAttentionParams> attention;
   ParamRange norm2, norm2_bias;
-  MlpParams mlp;
+  std::variant<MlpParams, MoeParams> mlp;
 };
 
 // What the blocks of a model share.
@@ -43,9 +48,9 @@ class Block final : public Layer {
   const TensorParallel& tp_;
   bool restore_norms_;
   Norm norm1_;
-  Attention attention_;
+  std::unique_ptr<SelfAttention> attention_;
   Norm norm2_;
-  Mlp mlp_;
+  std::unique_ptr<FeedForward> mlp_;
 };
 
 }  // namespace quatrain

@@ -45,6 +45,15 @@ class AccumulatingSink final : public GradSink {
   void indexed(const ParamRange& p, const at::Tensor& ids_N, const at::Tensor& dy_ND) override;
 };
 
+// What routers saw, over layers with experts and the rows of sequences that are there.
+struct RouterSums {
+  double balance = 0.0;  // the load-balance loss times its coefficient, once a row
+  double z = 0.0;        // squared log-sum-exps of the logits
+  double entropy = 0.0;  // of the scores (nats)
+  std::int64_t rows = 0;
+  at::Tensor loads_LE{};  // float64: choices of each layer's experts; undefined without any
+};
+
 // What the layers saw of one or more micro-batches, unscaled.
 struct LossSums {
   double loss = 0.0;       // sum over trained tokens of -log p(label) (nats), without z-loss
@@ -54,6 +63,7 @@ struct LossSums {
   // Largest log-sum-exp of a row of attention scores: at least the largest score of a query, and at
   // most the logarithm of the sequence length above it.
   double max_attention_lse = 0.0;
+  RouterSums router{};
 };
 
 enum class Mode : std::uint8_t { kTrain, kEval, kDecode };
@@ -72,6 +82,7 @@ struct Pass {
   double loss_scale =
       1.0;              // 1 / trained tokens of the global batch, known before the first forward
   double z_loss = 0.0;  // coefficient of the mean squared log-sum-exp
+  double router_z_loss = 0.0;  // of routers' logits, every layer's
   Mode mode = Mode::kTrain;
   std::uint64_t seed = 0;       // of dropout
   GradSink* grads = nullptr;    // null but in training; the head's forward uses it too

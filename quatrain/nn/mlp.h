@@ -9,9 +9,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "quatrain/nn/block_parts.h"
 #include "quatrain/nn/dropout.h"
-#include "quatrain/nn/layer.h"
-#include "quatrain/nn/parallel_linear.h"
 #include "quatrain/spec/model_spec.h"
 
 namespace quatrain {
@@ -21,22 +20,18 @@ struct MlpParams {
   ParamRange down, down_bias;
 };
 
-class Mlp {
+class Mlp final : public FeedForward {
  public:
   // `kept`: the stash's row of the norm's output.
   Mlp(const ModelSpec& spec, std::int64_t layer, const MlpParams& params, const TensorParallel& tp,
       std::string_view kept);
 
-  // residual + dropout(down(activation(up(x)))); x: the norm's output, kept when `keep_x`.
   at::Tensor forward(const at::Tensor& x_RD, const at::Tensor& residual_RD, const Pass& pass,
-                     Stash& stash, bool keep_x) const;
-  // dx alone: the residual's gradient is dy itself.
+                     Stash& stash, bool keep_x) const override;
   at::Tensor backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash& stash,
-                            const Fill& fill) const;
-  // += through pass.grads. Runs the next product's weight half that the stash holds all for; false
-  // when there is none.
-  bool weight_piece(const Pass& pass, Stash& stash) const;
-  bool needs_x() const { return up_.needs_x(); }
+                            const Fill& fill) const override;
+  bool weight_piece(const Pass& pass, Stash& stash) const override;
+  bool needs_x() const override { return up_.needs_x(); }
 
  private:
   MlpKind kind_;

@@ -19,7 +19,9 @@ at::Tensor Recomputed::forward(const at::Tensor& x_BTD, const Pass& pass, Stash&
 
 at::Tensor Recomputed::backward_input(const at::Tensor& dy_BTD, const Pass& pass, Stash& stash,
                                       Filler& filler) {
-  inner_->forward(stash.take(kX), pass, stash);
+  Pass again = pass;
+  again.sums = nullptr;  // seen already
+  inner_->forward(stash.take(kX), again, stash);
   return inner_->backward_input(dy_BTD, pass, stash, filler);
 }
 

@@ -40,18 +40,18 @@ RotaryTables make_rotary(const ModelSpec& spec, std::int64_t positions, at::Scal
                          at::Device device) {
   if (spec.position != PositionKind::kRope) return {};
   const Rope& rope = spec.rope;
-  const kernels::RopeTableOptions options{.head_dim = spec.head_dim,
-                                          .theta = rope.theta,
-                                          .stretch = stretch(rope.scaling),
-                                          .factor = rope.factor,
-                                          .original_positions = rope.original_max_positions > 0
-                                                                    ? rope.original_max_positions
-                                                                    : spec.max_positions,
-                                          .low_freq_factor = rope.low_freq_factor,
-                                          .high_freq_factor = rope.high_freq_factor,
-                                          .beta_fast = rope.beta_fast,
-                                          .beta_slow = rope.beta_slow,
-                                          .attention_factor = attention_factor(rope)};
+  const kernels::RopeTableOptions options{
+      .head_dim = spec.latent ? spec.latent->qk_rope_head_dim : spec.head_dim,
+      .theta = rope.theta,
+      .stretch = stretch(rope.scaling),
+      .factor = rope.factor,
+      .original_positions =
+          rope.original_max_positions > 0 ? rope.original_max_positions : spec.max_positions,
+      .low_freq_factor = rope.low_freq_factor,
+      .high_freq_factor = rope.high_freq_factor,
+      .beta_fast = rope.beta_fast,
+      .beta_slow = rope.beta_slow,
+      .attention_factor = attention_factor(rope)};
   const kernels::RopeTable table = kernels::rope_table(options, positions, dtype);
   return {table.cos_Pd.to(device), table.sin_Pd.to(device)};
 }
