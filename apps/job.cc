@@ -36,6 +36,8 @@ ExecutorOptions executor_options(const RunConfig& config) {
   options.max_norm = config.optimizer.max_norm;
   options.post_validation = config.parallel.post_validation;
   options.z_loss = config.training.z_loss;
+  options.router_z_loss = config.training.router_z_loss;
+  options.router_bias_rate = config.training.router_bias_rate;
   options.seed = config.run.seed;
   options.trace = config.metrics.trace_steps > 0;
   return options;

@@ -28,6 +28,14 @@ nlohmann::ordered_json to_json(const StepMetrics& m) {
   line["trained_tokens"] = m.report.trained_tokens;
   line["max_logit"] = m.report.max_logit;
   line["max_attention_lse"] = m.report.max_attention_lse;
+  if (!m.report.router.loads.empty()) {
+    const RouterReport& router = m.report.router;
+    line["router"] = {{"balance_loss", router.balance},
+                      {"z_loss", router.z},
+                      {"entropy", router.entropy},
+                      {"max_load", router.worst_load()},
+                      {"loads", router.loads}};
+  }
   line["skipped"] = m.report.skipped;
   line["flops"] = m.report.flops.total();
   auto& peak = line["peak_bytes"];
@@ -49,6 +57,9 @@ std::string console_line(const StepMetrics& m, std::int64_t steps, double eta_se
   if (const auto mfu = m.mfu()) text += fmt::format("  mfu {:.1f} %", 100.0 * *mfu);
   text +=
       fmt::format("  peak {}  eta {}", human_bytes(m.peak.total()), human_duration(eta_seconds));
+  if (!m.report.router.loads.empty()) {
+    text += fmt::format("  load {:.2f}", m.report.router.worst_load());
+  }
   if (m.report.skipped) text += "  SKIPPED (gradient not finite)";
   return text;
 }

@@ -124,7 +124,7 @@ class RankRun {
         row_(schedule.per_rank[static_cast<std::size_t>(world.rank())]),
         pipeline_(world, schedule.rank_of_stage.front()),
         stages_(stages),
-        chain_(world, 0) {}
+        chain_(world, {}) {}
 
   void run(const ClockRun& options) {
     world_.barrier().wait();
@@ -136,8 +136,8 @@ class RankRun {
       if (chained && step > 0) chain_.whole();
       runner.run(std::span(row_).subspan(ahead.size()));
       runner.finish();
-      if (chained) chain_.pass_on(StepNumbers(0));
-      if (!chained && options.steps > 1) StepNumbers(0).sum_over(world_);
+      if (chained) chain_.pass_on(StepNumbers(StepNumbers::Size{}));
+      if (!chained && options.steps > 1) StepNumbers(StepNumbers::Size{}).sum_over(world_);
     }
     if (chained) chain_.whole();
   }

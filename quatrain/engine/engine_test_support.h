@@ -20,7 +20,7 @@
 #include "quatrain/data/data_loader.h"
 #include "quatrain/engine/executor.h"
 #include "quatrain/model/model.h"
-#include "quatrain/spec/test_models.h"
+#include "quatrain/spec/test_mixtures.h"
 
 namespace quatrain {
 
@@ -49,6 +49,12 @@ inline ModelSpec tiny_qwen3() {
   ModelSpec m = named(as_qwen3(tiny_llama()), "tiny-qwen3");
   m.tied = true;
   return m;
+}
+inline std::vector<ModelSpec> tiny_mixtures() {
+  return {named(as_mixtral(tiny_llama()), "tiny-mixtral"),
+          named(as_qwen3_moe(tiny_llama()), "tiny-qwen3-moe"),
+          named(as_deepseek(tiny_llama()), "tiny-deepseek"),
+          named(with_whole_queries(as_deepseek(tiny_llama())), "tiny-deepseek-queries")};
 }
 inline ModelSpec with_dropout(ModelSpec m) {
   m.name += "-dropout";

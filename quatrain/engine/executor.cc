@@ -26,6 +26,15 @@ std::vector<Action> behind_last_update(const std::vector<Action>& row) {
   return {update.base(), row.end()};
 }
 
+void add(RouterSums& to, const RouterSums& part) {
+  to.balance += part.balance;
+  to.z += part.z;
+  to.entropy += part.entropy;
+  to.rows += part.rows;
+  if (!part.loads_LE.defined()) return;
+  to.loads_LE = to.loads_LE.defined() ? to.loads_LE.add(part.loads_LE) : part.loads_LE;
+}
+
 std::int64_t sum_over(Communicator& ranks, std::int64_t value) {
   const at::Tensor x = at::full({1}, value, at::TensorOptions(at::kLong));
   ranks.all_reduce(x, ReduceOp::kSum).wait();
@@ -42,7 +51,10 @@ struct Executor::Impl final : StageWork {
         data(parts.data),
         options(opts),
         update(units, parts.optimizer,
-               {.max_norm = opts.max_norm, .post_validation = opts.post_validation}),
+               {.max_norm = opts.max_norm,
+                .post_validation = opts.post_validation,
+                .router_z_loss = opts.router_z_loss,
+                .router_bias_rate = opts.router_bias_rate}),
         stages(model, options.on_output, options.on_pass) {
     parts.world.barrier().wait();  // so that the traces of all ranks begin at one time
     trace = TraceRecorder();
@@ -108,7 +120,8 @@ void Executor::Impl::begin(int num_microbatches, std::int64_t step) {
   stepped = 0;
   const double scale =
       report.trained_tokens > 0 ? 1.0 / static_cast<double>(report.trained_tokens) : 0.0;
-  const StepContext context{step, scale, options.z_loss, options.seed, &sink};
+  const StepContext context{step,         scale, options.z_loss,
+                            options.seed, &sink, options.router_z_loss};
   std::vector<Pass> passes;
   for (int m = 0; m < num_microbatches; ++m) {
     passes.push_back(training_pass(data.microbatch(step, m), context, m));
@@ -133,6 +146,7 @@ LossSums Executor::Impl::seen() const {
     all.loss += microbatch.sums().loss;
     all.max_logit = std::max(all.max_logit, microbatch.sums().max_logit);
     all.max_attention_lse = std::max(all.max_attention_lse, microbatch.sums().max_attention_lse);
+    add(all.router, microbatch.sums().router);
   });
   return all;
 }

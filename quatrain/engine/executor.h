@@ -25,6 +25,8 @@ struct ExecutorOptions {
   double max_norm = 0.0;
   bool post_validation = false;  // the next step begins before all stages have agreed on this one
   double z_loss = 0.0;
+  double router_z_loss = 0.0;
+  double router_bias_rate = 0.0;  // of experts' selection biases, a step; 0: they stay
   std::uint64_t seed = 0;
   bool trace = false;
   // Called when the shards hold the step's whole gradients, before their norm and the update.

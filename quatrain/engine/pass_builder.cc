@@ -22,6 +22,7 @@ Pass training_pass(const Batch& batch, const StepContext& context, int microbatc
   pass.microbatch = microbatch;
   pass.loss_scale = context.loss_scale;
   pass.z_loss = context.z_loss;
+  pass.router_z_loss = context.router_z_loss;
   pass.mode = Mode::kTrain;
   pass.seed = context.seed;
   pass.grads = context.grads;

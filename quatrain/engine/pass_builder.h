@@ -15,6 +15,7 @@ struct StepContext {
   double z_loss = 0.0;
   std::uint64_t seed = 0;
   GradSink* grads = nullptr;
+  double router_z_loss = 0.0;
 };
 Pass training_pass(const Batch& batch, const StepContext& context, int microbatch);
 

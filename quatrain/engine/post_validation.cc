@@ -3,14 +3,14 @@
 
 namespace quatrain {
 
-NumberChain::NumberChain(Communicator& stages, std::size_t parameters)
-    : stages_(stages), parameters_(parameters), whole_(parameters) {}
+NumberChain::NumberChain(Communicator& stages, const StepNumbers::Size& size)
+    : stages_(stages), size_(size), whole_(size) {}
 
 StepNumbers NumberChain::pass_on(StepNumbers own) {
   const int rank = stages_.rank();
   const int last = stages_.size() - 1;
   if (rank > 0) {
-    const StepNumbers before(parameters_);
+    const StepNumbers before(size_);
     stages_.recv(before.flat(), rank - 1).wait();
     own.add(before);
   }
@@ -20,7 +20,7 @@ StepNumbers NumberChain::pass_on(StepNumbers own) {
   };
   if (rank < last) {
     send(rank + 1);
-    whole_ = StepNumbers(parameters_);
+    whole_ = StepNumbers(size_);
     told_ = stages_.recv(whole_.flat(), last);
   } else {
     whole_ = own;

@@ -19,7 +19,7 @@ namespace quatrain {
 class NumberChain {
  public:
   // `stages` (borrowed): the ranks of the pipeline.
-  NumberChain(Communicator& stages, std::size_t parameters);
+  NumberChain(Communicator& stages, const StepNumbers::Size& size);
 
   // Waits for the ranks before this one, adds `own` and passes the sum on; returns it.
   StepNumbers pass_on(StepNumbers own);
@@ -28,7 +28,7 @@ class NumberChain {
 
  private:
   Communicator& stages_;
-  std::size_t parameters_;
+  StepNumbers::Size size_;
   std::vector<std::pair<Work, StepNumbers>> sent_;  // kept until whole()
   StepNumbers whole_;
   Work told_;

@@ -9,6 +9,17 @@
 
 namespace quatrain {
 
+// Of models with experts. The losses as they are part of the objective, all layers together.
+struct RouterReport {
+  double balance = 0.0;
+  double z = 0.0;
+  double entropy = 0.0;  // mean over rows and layers, nats
+  std::vector<std::vector<double>>
+      loads;  // by layer: choices of each expert; zeros where it is dense
+  // The largest load over the mean one, of the layer where it is worst; 0 without experts.
+  double worst_load() const;
+};
+
 struct StepReport {
   std::int64_t step = 0;
   double loss = 0.0;       // mean over all trained tokens of the global batch, without z-loss
@@ -16,6 +27,7 @@ struct StepReport {
   double max_logit = 0.0;  // max |logit| of the step
   double max_attention_lse = 0.0;  // LossSums', of the step
   std::int64_t trained_tokens = 0;
+  RouterReport router;
   bool skipped = false;  // no update: the gradient is not finite, or no token is trained
   FlopCounter flops;
   double exposed_comm_ms = 0.0;   // this rank's thread blocked on collectives

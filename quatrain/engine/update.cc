@@ -24,7 +24,26 @@ Update::Update(ZeroUnits& units, Optimizer& optimizer, const UpdateOptions& opti
       optimizer_(optimizer),
       options_(options),
       names_(sorted_names(units.model().spec())),
-      chain_(units.stage_ranks(), names_.size()) {}
+      chain_(units.stage_ranks(), StepNumbers::size_of(units.model().spec())),
+      bias_(units, options.router_bias_rate) {
+  CHECK(!options.post_validation || options.router_bias_rate == 0.0,
+        "a bias moves with loads that post-validation knows too late");
+}
+
+RouterReport Update::router_report(const RouterSums& sums, std::int64_t trained_tokens) const {
+  RouterReport report;
+  if (sums.rows == 0) return report;
+  const double tokens = static_cast<double>(std::max<std::int64_t>(trained_tokens, 1));
+  report.balance = sums.balance / tokens;
+  report.z = options_.router_z_loss * sums.z / tokens;
+  report.entropy = sums.entropy / static_cast<double>(sums.rows);
+  const auto loads = sums.loads_LE.accessor<double, 2>();
+  for (std::int64_t layer = 0; layer < loads.size(0); ++layer) {
+    std::vector<double>& of_layer = report.loads.emplace_back();
+    for (std::int64_t e = 0; e < loads.size(1); ++e) of_layer.push_back(loads[layer][e]);
+  }
+  return report;
+}
 
 std::optional<double> Update::scale(const StepReport& report, double norm) const {
   if (report.trained_tokens == 0 || !std::isfinite(norm)) return std::nullopt;
@@ -37,6 +56,7 @@ void Update::fill(StepReport& report, const StepNumbers& numbers) const {
   report.max_logit = numbers.max_logit();
   report.max_attention_lse = numbers.max_attention_lse();
   report.grad_norm = numbers.grad_norm();
+  report.router = router_report(numbers.router(), report.trained_tokens);
   report.skipped = !scale(report, report.grad_norm);
 }
 
@@ -46,7 +66,10 @@ void Update::run(StepReport& report, double lr, const LossSums& seen) {
   if (!options_.post_validation) {
     numbers.sum_over(units_.stage_ranks());
     fill(report, numbers);
-    if (const auto factor = scale(report, report.grad_norm)) optimizer_.step(lr, *factor);
+    if (const auto factor = scale(report, report.grad_norm)) {
+      optimizer_.step(lr, *factor);
+      bias_.update(numbers.router().loads_LE);
+    }
     return;
   }
   // A norm only grows along the chain: what is clipped or not finite here is so for all, but by

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "quatrain/engine/expert_bias.h"
 #include "quatrain/engine/post_validation.h"
 #include "quatrain/engine/step_report.h"
 #include "quatrain/engine/zero_units.h"
@@ -16,6 +17,8 @@ namespace quatrain {
 struct UpdateOptions {
   double max_norm = 0.0;  // 0: no clipping
   bool post_validation = false;
+  double router_z_loss = 0.0;     // coefficient, for the report
+  double router_bias_rate = 0.0;  // not with post-validation
 };
 
 class Update {
@@ -45,12 +48,14 @@ class Update {
   // What gradients are to be scaled with; nothing: no update.
   std::optional<double> scale(const StepReport& report, double norm) const;
   void fill(StepReport& report, const StepNumbers& numbers) const;
+  RouterReport router_report(const RouterSums& sums, std::int64_t trained_tokens) const;
 
   ZeroUnits& units_;
   Optimizer& optimizer_;
   UpdateOptions options_;
   std::vector<std::string> names_;  // of the model's parameters, sorted
   NumberChain chain_;
+  ExpertBias bias_;
   bool pending_ = false;
   Made made_ = {};  // the last one
 };

@@ -129,6 +129,7 @@ RunResult run_steps(const Side& side, int steps) {
     if (view.step == 0) return true;
     result.losses.push_back(view.report.loss);
     result.norms.push_back(view.report.grad_norm);
+    result.routers.push_back(view.report.router);
     result.grads.push_back(assemble(view.grads));
     result.trace = view.report.trace;
     return true;

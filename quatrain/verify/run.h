@@ -56,6 +56,7 @@ void run_steps(const Side& side, int steps, const std::function<bool(const StepV
 // All of it, copied.
 struct RunResult {
   std::vector<double> losses, norms;  // of each step
+  std::vector<RouterReport> routers;  // likewise
   std::vector<NamedTensors> grads;    // of each step
   std::vector<NamedTensors> weights;  // at the start and after each step
   std::vector<TraceEvent> trace;      // of the last step, of rank 0
