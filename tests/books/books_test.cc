@@ -24,6 +24,15 @@ const std::vector<std::vector<std::string>> kTrainable = {
     {"*q_proj*", "*down_proj.weight", "*c_fc.bias", "*lm_head*"},
     {"*o_proj*", "*embed_tokens*", "*wpe*", "*k_norm*", "*ln_1.bias"},
 };
+// Of mixtures, whole kinds: which rows an expert gets is the router's business.
+const std::vector<std::vector<std::string>> kTrainableMixture = {
+    {},
+    {"*layers.1.*", "*norm*"},
+    {"*gate.weight", "*_b_proj*", "*shared_experts.down_proj*"},
+    {"*experts.*.down_proj.weight", "*.w2.weight", "*kv_a_proj*", "*q_a_layernorm*"},
+    {"*experts.*.gate_proj.weight", "*.w1.weight", "*q_a_proj*", "*kv_a_layernorm*", "*o_proj*"},
+    {"*shared_experts.up_proj*", "*q_proj*", "*mlp.gate_proj*"},
+};
 
 // Patterns that some parameter of the model matches.
 std::vector<std::string> that_match(const ModelSpec& spec, const std::vector<std::string>& all) {
@@ -55,19 +64,24 @@ struct Setting {
   }
 };
 
-std::vector<Setting> settings(const std::vector<Dtype>& dtypes) {
-  std::vector<Setting> result;
-  for (const ModelSpec& plain : tiny_models()) {
-    for (const ModelSpec& spec : {plain, with_dropout(plain)}) {
-      for (const Dtype dtype : dtypes) {
-        for (const auto recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
-          for (const auto& patterns : kTrainable) {
-            result.push_back({spec, dtype, recompute, that_match(spec, patterns)});
-          }
-        }
+void add_settings(std::vector<Setting>& result, const ModelSpec& spec,
+                  const std::vector<Dtype>& dtypes) {
+  for (const Dtype dtype : dtypes) {
+    for (const auto recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      for (const auto& patterns : spec.experts ? kTrainableMixture : kTrainable) {
+        result.push_back({spec, dtype, recompute, that_match(spec, patterns)});
       }
     }
   }
+}
+
+std::vector<Setting> settings(const std::vector<Dtype>& dtypes) {
+  std::vector<Setting> result;
+  for (const ModelSpec& plain : tiny_models()) {
+    add_settings(result, plain, dtypes);
+    add_settings(result, with_dropout(plain), dtypes);
+  }
+  for (const ModelSpec& mixture : tiny_mixtures()) add_settings(result, mixture, dtypes);
   return result;
 }
 

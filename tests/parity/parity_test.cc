@@ -16,6 +16,8 @@
 #include "quatrain/checkpoint/safetensors.h"
 #include "quatrain/hub/hub.h"
 #include "quatrain/hub/source.h"
+#include "quatrain/kernels/matmul.h"
+#include "quatrain/kernels/router.h"
 #include "quatrain/nn/kv_cache.h"
 
 namespace quatrain {
@@ -104,6 +106,7 @@ TEST_P(Parity, LossAndEveryGradient) {
   expect_close(loss, "loss");
   std::size_t compared = 2;  // logits and loss
   for (const auto& [name, parts] : hub_sources(model_)) {
+    if (!parts[0].info.trainable) continue;  // selection biases
     std::vector<at::Tensor> pieces;
     for (const HubPart& part : parts) pieces.push_back(part.param->grad);
     const at::Tensor ours = at::cat(pieces);
@@ -122,8 +125,8 @@ TEST_P(Parity, LossAndEveryGradient) {
 TEST_P(Parity, LogitsOfEveryPosition) {
   const ModelSpec& spec = model_.spec();
   const std::int64_t length = tokens_BT_.size(1);
-  KvCache cache({spec.layers, tokens_BT_.size(0), length, spec.kv_heads, spec.head_dim},
-                precision_.dtype, at::kCPU);
+  KvCache cache(KvCache::size_of(spec, spec.kv_heads, tokens_BT_.size(0), length), precision_.dtype,
+                at::kCPU);
   std::vector<at::Tensor> logits;
   std::vector<Stash> stashes;
   for (std::int64_t t = 0; t < length; ++t) {
@@ -159,13 +162,37 @@ TEST_P(Parity, ExportEqualsTheImportedFile) {
   EXPECT_EQ(spec, model_.spec());
 }
 
+kernels::RouterRule rule_of(const std::string& family) {
+  if (family == "mixtral") return {.top_k = 2};
+  if (family == "qwen3_moe") return {.top_k = 3, .normalise = false};
+  return {.score = kernels::ScoreKind::kSigmoid, .top_k = 3, .groups = 4, .top_k_groups = 2};
+}
+
+// 1,000 rows of a bf16 model, where half of the experts are another's twin but for one bit.
+TEST(Routers, case_152_bf16_models_choose_the_reference_s_experts) {
+  const SafetensorsFile file(root() / "routers.safetensors");
+  for (const std::string family : {"mixtral", "qwen3_moe", "deepseek"}) {
+    const at::Tensor x = file.tensor(family + ".x"), w = file.tensor(family + ".weight");
+    const at::Tensor bias = family == "deepseek" ? file.tensor(family + ".bias") : at::Tensor();
+    const at::Tensor logits = kernels::matmul(kernels::n(x), kernels::t(w));
+    const at::Tensor chosen = kernels::choose_experts(logits, bias, rule_of(family));
+    const at::Tensor sorted = std::get<0>(chosen.sort(1));
+    EXPECT_TRUE(sorted.equal(file.tensor(family + ".experts"))) << family;
+    // Rounded once, near ties fall the other way: the test sees what it is about.
+    const at::Tensor rounded = logits.to(at::kBFloat16).to(at::kFloat);
+    EXPECT_FALSE(kernels::choose_experts(rounded, bias, rule_of(family)).equal(chosen)) << family;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Transformers, Parity,
     testing::Combine(testing::Values("gpt2", "gpt2_untied_erf", "llama_gqa", "llama_mha_tied",
                                      "llama_mqa_bias", "llama_31_gqa", "llama_31_gqa_tied",
                                      "llama_linear", "llama_yarn", "qwen2_gqa_tied", "qwen2_mha",
                                      "qwen2_window", "qwen2_window_upper", "qwen2_yarn",
-                                     "qwen3_gqa", "qwen3_mha_tied", "qwen3_window_yarn"),
+                                     "qwen3_gqa", "qwen3_mha_tied", "qwen3_window_yarn", "mixtral",
+                                     "mixtral_tied", "qwen3_moe", "qwen3_moe_normed_sparse",
+                                     "deepseek", "deepseek_yarn_queries"),
                      testing::Values(Precision{"float32.", at::kFloat, 1e-5},
                                      Precision{"float64.", at::kDouble, 1e-10})),
     [](const auto& test) {

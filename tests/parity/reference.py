@@ -3,6 +3,9 @@
 
 usage: reference.py FOLDER
 
+FOLDER/routers.safetensors: rows and weights of bf16 values, and the experts that each family's
+router chooses with them in float32 (case 152), in ascending order.
+
 For every case below: a tiny model with random weights, saved as a user would (FOLDER/<case>/
 config.json and model.safetensors), and FOLDER/<case>/reference.safetensors with tokens [B, T],
 labels [B, T] (the next token, -100 = not trained) and, under "float32." and "float64.", the logits
@@ -22,11 +25,17 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from safetensors.torch import save_file
 from torch.overrides import TorchFunctionMode
-from transformers import GPT2Config, LlamaConfig, Qwen2Config, Qwen3Config, logging
+from transformers import (DeepseekV3Config, GPT2Config, LlamaConfig, MixtralConfig, Qwen2Config,
+                          Qwen3Config, Qwen3MoeConfig, logging)
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import (DeepseekV3ForCausalLM,
+                                                                  DeepseekV3TopkRouter)
 from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
 from transformers.models.llama.modeling_llama import LlamaForCausalLM
+from transformers.models.mixtral.modeling_mixtral import MixtralForCausalLM, MixtralTopKRouter
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
+from transformers.models.qwen3_moe.modeling_qwen3_moe import (Qwen3MoeForCausalLM,
+                                                              Qwen3MoeTopKRouter)
 
 BATCH, LENGTH, VOCAB = 2, 21, 61
 
@@ -53,6 +62,26 @@ def qwen2(**keys):
 
 def qwen3(**keys):
     return rotary(Qwen3ForCausalLM, Qwen3Config, **(dict(head_dim=10) | keys))
+
+
+# The load-balance loss is another one in transformers: none here.
+def mixtral(**keys):
+    shape = dict(num_local_experts=6, num_experts_per_tok=2, router_aux_loss_coef=0.0)
+    return rotary(MixtralForCausalLM, MixtralConfig, **(shape | keys))
+
+
+def qwen3_moe(**keys):
+    shape = dict(head_dim=10, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=14,
+                 num_hidden_layers=3, router_aux_loss_coef=0.0)
+    return rotary(Qwen3MoeForCausalLM, Qwen3MoeConfig, **(shape | keys))
+
+
+def deepseek(**keys):
+    shape = dict(num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=3, n_group=4,
+                 topk_group=2, n_shared_experts=2, moe_intermediate_size=10,
+                 first_k_dense_replace=1, q_lora_rank=14, kv_lora_rank=18, qk_nope_head_dim=10,
+                 qk_rope_head_dim=6, v_head_dim=7)
+    return rotary(DeepseekV3ForCausalLM, DeepseekV3Config, **(shape | keys))
 
 
 def scaled(rope_type, **keys):
@@ -82,6 +111,14 @@ CASES = {
     "qwen3_gqa": qwen3(),
     "qwen3_mha_tied": qwen3(num_key_value_heads=4, tie_word_embeddings=True),
     "qwen3_window_yarn": qwen3(rope_parameters=YARN, max_window_layers=1, **WINDOW),
+    "mixtral": mixtral(),
+    "mixtral_tied": mixtral(tie_word_embeddings=True, num_experts_per_tok=3),
+    "qwen3_moe": qwen3_moe(),
+    "qwen3_moe_normed_sparse": qwen3_moe(norm_topk_prob=True, decoder_sparse_step=2,
+                                         mlp_only_layers=[0]),
+    "deepseek": deepseek(),
+    "deepseek_yarn_queries": deepseek(q_lora_rank=None, norm_topk_prob=False, rope_parameters=YARN |
+                                      dict(mscale=0.7, mscale_all_dim=1.0)),
 }
 
 
@@ -100,6 +137,7 @@ class Widened(TorchFunctionMode):
 def build(model, config, dtype):
     torch.set_default_dtype(dtype)
     config._attn_implementation = "eager"
+    config._experts_implementation = "eager"
     made = model(config)
     torch.set_default_dtype(torch.float32)
     assert all(x.dtype == dtype for x in [*made.parameters(), *made.buffers()])
@@ -116,6 +154,30 @@ def randomise(model, generator):
             parameter.data.copy_(0.2 * noise + (1.0 if is_gain else 0.0))
         else:
             parameter.data.copy_(noise / parameter.shape[-1] ** 0.5)
+    for module in model.modules():
+        if isinstance(module, DeepseekV3TopkRouter):
+            module.e_score_correction_bias.copy_(
+                0.1 * torch.randn(module.num_experts, generator=generator))
+
+
+# In memory, all experts' matrices are one; files, and our parameters, name each by itself.
+def by_expert(name, grad, family):
+    if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+        return {name.replace(".mlp.gate.", ".block_sparse_moe.gate.")
+                if family == "mixtral" else name: grad}
+    base = name.rsplit(".", 1)[0]
+    words = ("gate_proj", "up_proj", "down_proj")
+    if family == "mixtral":
+        base, words = base.replace(".mlp.", ".block_sparse_moe."), ("w1", "w3", "w2")
+    result = {}
+    for expert, own in enumerate(grad):
+        if name.endswith("gate_up_proj"):
+            gate, up = own.chunk(2, 0)
+            result[f"{base}.{expert}.{words[0]}.weight"] = gate.contiguous()
+            result[f"{base}.{expert}.{words[1]}.weight"] = up.contiguous()
+        else:
+            result[f"{base}.{expert}.{words[2]}.weight"] = own.contiguous()
+    return result
 
 
 def measure(model, tokens, labels, prefix, out):
@@ -124,7 +186,8 @@ def measure(model, tokens, labels, prefix, out):
     out[prefix + "logits"] = result.logits.detach().contiguous()
     out[prefix + "loss"] = result.loss.detach()
     for name, parameter in model.named_parameters():
-        out[prefix + name] = parameter.grad
+        for own, grad in by_expert(name, parameter.grad, model.config.model_type).items():
+            out[prefix + own] = grad
 
 
 def run(name, model, config, folder):
@@ -149,6 +212,47 @@ def run(name, model, config, folder):
     save_file(out, os.path.join(folder, "reference.safetensors"))
 
 
+ROUTERS = {"mixtral": (MixtralTopKRouter, mixtral), "qwen3_moe": (Qwen3MoeTopKRouter, qwen3_moe),
+           "deepseek": (DeepseekV3TopkRouter, deepseek)}
+
+
+def decided(module, x, chosen):
+    """Rows whose last chosen expert beats the first of the others: among scores that are equal to
+    the last bit, torch.topk's choice is arbitrary."""
+    logits = x @ module.weight.T
+    keys = logits.sigmoid() + module.e_score_correction_bias
+    groups = keys.view(len(x), module.num_group, -1)
+    kept = groups.topk(2, -1)[0].sum(-1).topk(module.topk_group, -1)[1]
+    mask = torch.zeros(groups.shape[:2]).scatter_(1, kept, 1).unsqueeze(-1).expand_as(groups)
+    keys = keys.masked_fill(mask.reshape(keys.shape) == 0, -1.0)
+    others = keys.scatter(1, chosen, -1.0).max(-1)[0]
+    return keys.gather(1, chosen).min(-1)[0] > others
+
+
+def choose(name, router, config, out):
+    generator = torch.Generator().manual_seed(sum(map(ord, name)))
+    module = router(config)
+    x = torch.randn((1100, config.hidden_size), generator=generator).bfloat16().float()
+    weight = torch.randn(module.weight.shape, generator=generator)
+    # Twins but for the last bf16 bit of one entry: near ties in half of the experts.
+    weight = weight.bfloat16().float()
+    weight[1::2] = weight[0::2]
+    weight[1::2, 0] *= 1 + 2 ** -7
+    module.weight.data.copy_(weight)
+    if name == "deepseek":
+        bias = 0.1 * torch.randn(module.num_experts, generator=generator)
+        bias[1::2] = bias[0::2]
+        module.e_score_correction_bias.copy_(bias)
+        out[name + ".bias"] = bias
+    chosen = module(x)[2]
+    rows = slice(1000)
+    if name == "deepseek":
+        rows = decided(module, x, chosen).nonzero().flatten()[:1000]
+    out[name + ".x"], out[name + ".weight"] = x[rows].contiguous(), weight
+    out[name + ".experts"] = chosen[rows].sort(-1)[0].contiguous()
+    assert len(out[name + ".x"]) == 1000
+
+
 def main():
     torch.set_num_threads(1)
     logging.set_verbosity_error()
@@ -156,6 +260,10 @@ def main():
     root = sys.argv[1]
     for name, (model, config) in CASES.items():
         run(name, model, config, os.path.join(root, name))
+    out = {}
+    for name, (router, case) in ROUTERS.items():
+        choose(name, router, case()[1], out)
+    save_file(out, os.path.join(root, "routers.safetensors"))
     with open(os.path.join(root, "cases.json"), "w") as file:
         json.dump(sorted(CASES), file)
 

@@ -68,6 +68,8 @@ RankJobOptions job_options(const Recipe& recipe, const Geometry& geometry) {
                          .executor = {.lr = recipe.optimizer.lr,
                                       .max_norm = recipe.optimizer.max_norm,
                                       .z_loss = recipe.z_loss,
+                                      .router_z_loss = recipe.router_z_loss,
+                                      .router_bias_rate = recipe.router_bias_rate,
                                       .seed = 3,
                                       .trace = true},
                          .init_seed = 11};
@@ -117,6 +119,7 @@ RunResult run_geometry(const Recipe& recipe, const Geometry& geometry, Communica
     StepReport report = job.step(step);
     result.losses.push_back(report.loss);
     result.norms.push_back(report.grad_norm);
+    result.routers.push_back(report.router);
     result.grads.push_back(whole_grads(job.units));
     result.weights.push_back(whole_weights(job.units));
     result.trace = std::move(report.trace);
@@ -133,9 +136,17 @@ Difference difference(const RunResult& got, const RunResult& want) {
   const auto note = [&](double error, const std::string& where) {
     if (!(error <= worst.max_rel)) worst = {error, where};
   };
+  const auto note_router = [&](const RouterReport& a, const RouterReport& b,
+                               const std::string& step) {
+    note(relative_error(a.balance, b.balance), "balance loss" + step);
+    note(relative_error(a.z, b.z), "router z-loss" + step);
+    note(relative_error(a.entropy, b.entropy), "router entropy" + step);
+    note(a.loads == b.loads ? 0.0 : 1.0, "loads of experts" + step);
+  };
   for (std::size_t s = 0; s < want.losses.size(); ++s) {
     note(relative_error(got.losses.at(s), want.losses[s]), fmt::format("loss of step {}", s + 1));
     note(relative_error(got.norms.at(s), want.norms[s]), fmt::format("norm of step {}", s + 1));
+    note_router(got.routers.at(s), want.routers[s], fmt::format(" of step {}", s + 1));
     const TensorError grad = compare(got.grads.at(s), want.grads[s]).front();
     note(grad.max_rel, fmt::format("gradient of {} at step {}", grad.name, s + 1));
   }

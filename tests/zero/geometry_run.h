@@ -45,6 +45,8 @@ struct Recipe {
   std::int64_t global_batch = 24;
   std::int64_t seq = 9;
   double z_loss = 0.0;
+  double router_z_loss = 0.0;
+  double router_bias_rate = 0.0;
   int steps = 5;
   std::function<std::int64_t(std::int64_t sample)> trained = nullptr;  // SyntheticOptions'
 };
