@@ -8,4 +8,6 @@ MODELS = {
                       seq=256, batch=4, tied=True),
     "llama-8x512": dict(kind="llama", layers=8, d=512, heads=8, kv=2, ffn=1408, vocab=16384,
                         seq=512, batch=4, tied=False),
+    "mixtral-4x512": dict(kind="mixtral", layers=4, d=512, heads=8, kv=2, ffn=704, vocab=16384,
+                          seq=512, batch=4, tied=False, experts=8, top_k=2),
 }

@@ -56,6 +56,16 @@ BenchModel llama() {
   return {s, 4, 512};
 }
 
+BenchModel mixtral() {
+  BenchModel model = llama();
+  ModelSpec& s = model.spec;
+  s.family = Family::kMixtral;
+  s.layers = 4;
+  s.ffn = 704;
+  s.experts = Experts{.num_experts = 8, .top_k = 2, .ffn = 704};
+  return model;
+}
+
 // The same random tokens every step, as in the counterparts; other ones on every data rank.
 class RandomTokens final : public DataLoader {
  public:
@@ -185,7 +195,8 @@ nlohmann::json train(Communicator& world, CollectiveTimes& collectives, const Be
 std::map<std::string, BenchModel> bench_models() {
   return {{"gpt2-6x384", gpt2(6, 384, 8192, 8)},
           {"gpt2-124m", gpt2(12, 768, 50257, 4)},
-          {"llama-8x512", llama()}};
+          {"llama-8x512", llama()},
+          {"mixtral-4x512", mixtral()}};
 }
 
 nlohmann::json measure_steps(std::unique_ptr<Communicator> world, const BenchModel& model,

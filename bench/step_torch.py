@@ -33,6 +33,31 @@ def rotate(x, cos, sin):
     return x * cos + turned * sin
 
 
+class Experts(nn.Module):
+    """Softmax top-k, a loop over experts."""
+
+    def __init__(self, c):
+        super().__init__()
+        self.c = c
+        self.router = nn.Linear(c["d"], c["experts"], bias=False)
+        self.up = nn.ModuleList(nn.Linear(c["d"], 2 * c["ffn"], bias=False)
+                                for _ in range(c["experts"]))
+        self.down = nn.ModuleList(nn.Linear(c["ffn"], c["d"], bias=False)
+                                  for _ in range(c["experts"]))
+
+    def forward(self, x):
+        rows = x.reshape(-1, x.shape[-1])
+        weights, chosen = self.router(rows).softmax(-1).topk(self.c["top_k"], dim=-1)
+        weights = weights / weights.sum(-1, keepdim=True)
+        y = torch.zeros_like(rows)
+        for e in range(self.c["experts"]):
+            row, place = torch.where(chosen == e)
+            gate, up = self.up[e](rows[row]).chunk(2, dim=-1)
+            out = self.down[e](F.silu(gate) * up) * weights[row, place, None]
+            y = y.index_add(0, row, out)
+        return y.view_as(x)
+
+
 class Block(nn.Module):
     def __init__(self, c):
         super().__init__()
@@ -44,8 +69,10 @@ class Block(nn.Module):
         self.norm1, self.norm2 = norm(), norm()
         self.qkv = nn.Linear(d, (c["heads"] + 2 * c["kv"]) * self.hd, bias=gpt2)
         self.out = nn.Linear(d, d, bias=gpt2)
-        self.up = nn.Linear(d, c["ffn"] * (1 if gpt2 else 2), bias=gpt2)
-        self.down = nn.Linear(c["ffn"], d, bias=gpt2)
+        self.experts = Experts(c) if c["kind"] == "mixtral" else None
+        if self.experts is None:
+            self.up = nn.Linear(d, c["ffn"] * (1 if gpt2 else 2), bias=gpt2)
+            self.down = nn.Linear(c["ffn"], d, bias=gpt2)
 
     def forward(self, x, rope):
         qkv = self.qkv(self.norm1(x))
@@ -59,6 +86,8 @@ class Block(nn.Module):
         o = F.scaled_dot_product_attention(q, k, v, is_causal=True,
                                            enable_gqa=self.kv != self.heads)
         x = x + self.out(o.transpose(1, 2).reshape(b, t, -1))
+        if self.experts is not None:
+            return x + self.experts(self.norm2(x))
         h = self.up(self.norm2(x))
         if self.c["kind"] == "gpt2":
             h = F.gelu(h, approximate="tanh")
@@ -101,6 +130,26 @@ class Model(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), labels.reshape(-1))
 
 
+class LibraryModel(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids, labels):
+        logits = self.model(input_ids=ids, use_cache=False).logits
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), labels.reshape(-1))
+
+
+def library_model(c):
+    from transformers import MixtralConfig, MixtralForCausalLM
+    config = MixtralConfig(vocab_size=c["vocab"], hidden_size=c["d"], intermediate_size=c["ffn"],
+                           num_hidden_layers=c["layers"], num_attention_heads=c["heads"],
+                           num_key_value_heads=c["kv"], num_local_experts=c["experts"],
+                           num_experts_per_tok=c["top_k"], max_position_embeddings=c["seq"],
+                           attn_implementation="sdpa")
+    return LibraryModel(MixtralForCausalLM(config)).train()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=MODELS, required=True)
@@ -109,11 +158,12 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, default=0, help="sequences; 0: the model's")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--library", action="store_true", help="transformers' model; mixtral")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     c = MODELS[args.model]
-    model = Model(c)
+    model = library_model(c) if args.library else Model(c)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95),
                                   weight_decay=0.1, fused=True)
     step_model = torch.compile(model) if args.compile else model
