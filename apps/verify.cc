@@ -84,6 +84,7 @@ class Configs {
         changes.insert(changes.end(), {"parallel.schedule=1f1b", "parallel.chunks=1",
                                        "parallel.layers_per_stage=[]"});
       }
+      if (axis == Axis::kTp) changes.emplace_back("parallel.etp=1");
       return with_batch_of(changed(changes), subject);
     } catch (const ConfigError&) {
       return std::nullopt;

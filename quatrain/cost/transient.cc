@@ -11,11 +11,15 @@
 // On t ranks of tp, with P the rows of all pieces padded to the largest:
 //   gathered rows and a sum in the making, each padded too   4 P D
 //   three float64 a row of logits, own and gathered          6 (t + 1) C
-// Latent attention, with q = n + r: queries, keys and their gradients 4 N H q, keys with values and
-// their gradient 2 N H (n + v), latents 4 N (P + r + Q). A mixture, M = N k rows by expert:
-// gathered rows, outputs and their gradients 2 M D, pre-activations, activations and gradients M 6
-// F; the shared expert's N 6 S; logits, scores and what chooses by them 6 N E + 8 M. Widened, the
-// largest product adds operands and result: N in + in out + N out.
+// Latent attention, q = n + r, in place of q|k|v:
+//   queries, keys and their gradients                        4 N H q
+//   keys with values, their gradient; the output and its     2 N H (n + v) + 2 N H v + N H
+//   latents, their norms and gradients                       4 N (P + r + Q)
+// A mixture, M = N k rows by expert, in place of the feed-forward part:
+//   gathered rows and what goes back to rows                 2 M D
+//   pre-activations, activations and their gradients         4 M F + 3 N S
+//   logits, scores, their gradients; choices and weights     6 N E + 8 M
+// Widened, the largest product adds operands and result: N in + in out + N out.
 #include <algorithm>
 
 #include "quatrain/cost/local.h"
@@ -41,21 +45,37 @@ std::int64_t largest_product(const ModelSpec& model, const WorkShape& shape, std
                    product(std::min(n, shape.head_chunk_tokens), model.hidden, own.vocab)});
 }
 
-// Elements in place of those of q|k|v, attention's output, pre-activation and activation.
-std::int64_t latent_elements(const ModelSpec& model, const WorkShape& shape) {
-  if (!model.latent) return 0;
+// Elements of what lies between the projections of attention.
+std::int64_t attention_elements(const ModelSpec& model, const WorkShape& shape) {
+  const std::int64_t n = shape.batch * shape.seq;
+  const LocalSizes own = local_sizes(model, shape.split);
+  if (!model.latent) {
+    const std::int64_t heads = own.heads * model.head_dim;
+    const std::int64_t qkv = (own.heads + 2 * own.kv_heads) * model.head_dim;
+    return 2 * n * qkv + n * (2 * heads + own.heads);
+  }
   const LatentAttention& l = *model.latent;
-  const std::int64_t n = shape.batch * shape.seq, heads = local_sizes(model, shape.split).heads;
-  return n * heads * (4 * model.head_dim + 2 * (l.qk_nope_head_dim + l.v_head_dim)) +
-         4 * n * (l.kv_lora_rank + l.qk_rope_head_dim + l.q_lora_rank);
+  const std::int64_t heads = 4 * model.head_dim + 2 * (l.qk_nope_head_dim + 2 * l.v_head_dim) + 1;
+  return n * own.heads * heads + 4 * n * (l.kv_lora_rank + l.qk_rope_head_dim + l.q_lora_rank);
 }
 
-std::int64_t mixture_elements(const ModelSpec& model, const WorkShape& shape) {
-  if (!model.experts) return 0;
+// Of the feed-forward part, of the layers where it is largest.
+std::int64_t feed_forward_elements(const ModelSpec& model, const WorkShape& shape) {
+  const std::int64_t n = shape.batch * shape.seq;
   const LocalSizes own = local_sizes(model, shape.split);
-  const std::int64_t n = shape.batch * shape.seq, by_expert = n * model.experts->top_k;
-  return 2 * by_expert * model.hidden + 6 * by_expert * own.expert_ffn + 6 * n * own.shared_ffn +
-         6 * n * model.experts->num_experts + 8 * by_expert;
+  std::int64_t most = 0;
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    if (!model.layer_is_sparse(layer)) {
+      const std::int64_t up = model.mlp == MlpKind::kSwiGlu ? 2 * own.ffn : own.ffn;
+      most = std::max(most, n * (up + 2 * own.ffn));
+      continue;
+    }
+    const std::int64_t by_expert = n * model.experts->top_k;
+    most = std::max(most, 2 * by_expert * model.hidden + 4 * by_expert * own.expert_ffn +
+                              3 * n * own.shared_ffn + 6 * n * model.experts->num_experts +
+                              8 * by_expert);
+  }
+  return most;
 }
 
 // Elements that come with tp.
@@ -72,13 +92,11 @@ std::int64_t in_flight(const ModelSpec& model, const WorkShape& shape) {
 Bytes transient_bound(const ModelSpec& model, const WorkShape& shape, bool widened) {
   const std::int64_t n = shape.batch * shape.seq;
   const LocalSizes own = local_sizes(model, shape.split);
-  const std::int64_t heads = own.heads * model.head_dim;
   const std::int64_t qkv = (own.heads + 2 * own.kv_heads) * model.head_dim;
   const std::int64_t up = model.mlp == MlpKind::kSwiGlu ? 2 * own.ffn : own.ffn;
-  const std::int64_t elements = 6 * n * model.hidden + 2 * n * qkv + n * (2 * heads + own.heads) +
-                                n * (up + 2 * own.ffn) + 4 * shape.batch * model.hidden +
-                                in_flight(model, shape) + latent_elements(model, shape) +
-                                mixture_elements(model, shape);
+  const std::int64_t elements = 6 * n * model.hidden + attention_elements(model, shape) +
+                                feed_forward_elements(model, shape) +
+                                4 * shape.batch * model.hidden + in_flight(model, shape);
   const std::int64_t product = widened ? largest_product(model, shape, qkv, up) : 0;
   const std::int64_t ids = 8 * n * static_cast<std::int64_t>(sizeof(std::int64_t));
   return {(elements + product) * size_of(wide(shape.dtype)) + ids};

@@ -315,6 +315,45 @@ TEST(Model, case_154_recomputation_counts_no_choice_twice) {
   }
 }
 
+// Two experts get every row, the other two none: ordinary inputs, with gradients of zero.
+TEST(Model, case_149_experts_without_rows) {
+  const ModelSpec spec = families().back().spec;  // its biases choose
+  for (const std::int64_t first : {0, 2}) {
+    Model model = make(spec);
+    at::Tensor bias = model.param("model.layers.1.mlp.gate.e_score_correction_bias").value;
+    bias.fill_(-100.0);
+    bias.narrow(0, first, 2).fill_(100.0);
+    AccumulatingSink sink;
+    const Pass pass = batch(sink);
+    ReferenceModel reference(model, pass);
+    const at::Tensor want = reference.loss();
+    want.backward();
+    LossSums seen;
+    EXPECT_LE(std::abs(run(model, pass, &seen) / want.item<double>() - 1.0), 1e-12);
+    EXPECT_EQ(seen.router.loads_LE[1][first].item<double>(), 18.0);
+    EXPECT_EQ(seen.router.loads_LE[1][(first + 2) % 4].item<double>(), 0.0);
+    for (const auto& unit : model.units()) testing::expect_grads(*unit, reference.leaves, 1e-10);
+  }
+}
+
+// The choice has no gradient; what the chosen experts make of it has.
+TEST(Model, case_151_routers_learn_from_the_token_loss) {
+  for (auto [name, spec] : families()) {
+    if (!spec.experts) continue;
+    SCOPED_TRACE(name);
+    spec.experts->aux_loss_coef = 0.0;
+    Model model = make(spec);
+    AccumulatingSink sink;
+    Pass pass = batch(sink);
+    pass.router_z_loss = 0.0;
+    run(model, pass);
+    const bool mixtral = spec.family == Family::kMixtral;
+    const std::string gate = mixtral ? "block_sparse_moe.gate.weight" : "mlp.gate.weight";
+    const Param& router = model.param("model.layers.1." + gate);
+    EXPECT_GT(router.grad.abs().max().item<double>(), 1e-4);
+  }
+}
+
 // Masks belong to samples: one batch of four sequences, or four, or two of two.
 TEST(Model, DropoutDoesNotSeeTheCutOfTheBatch) {
   ModelSpec spec = tiny(Family::kGpt2, false);

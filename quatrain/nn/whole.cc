@@ -6,17 +6,16 @@
 #include <utility>
 #include <vector>
 
+#include "quatrain/spec/tensor_split.h"
+
 namespace quatrain {
 namespace {
 
 // By rank.
 std::vector<Box> boxes_of(const Param& param, int degree) {
-  Mesh::Degrees degrees;
-  degrees.fill(1);
-  degrees[static_cast<std::size_t>(Axis::kTp)] = degree;
   std::vector<Box> boxes;
   for (int rank = 0; rank < degree; ++rank) {
-    boxes.push_back(param.info.placement.boxes(param.info.shape, Mesh(degrees, rank)).front());
+    boxes.push_back(param.info.placement.boxes(param.info.shape, mesh_of(degree, rank)).front());
   }
   return boxes;
 }

@@ -51,16 +51,15 @@ std::vector<std::int64_t> fitting_degrees(const ModelSpec& model) {
   return fit;
 }
 
-// Experts are cut as the dense matrices are: etp = tp.
-Mesh mesh_of(const TensorSplit& split) {
+}  // namespace
+
+Mesh mesh_of(int degree, int rank) {
   Mesh::Degrees degrees;
   degrees.fill(1);
-  degrees[static_cast<std::size_t>(Axis::kTp)] = split.degree;
-  degrees[static_cast<std::size_t>(Axis::kEtp)] = split.degree;
-  return Mesh(degrees, split.rank);
+  degrees[static_cast<std::size_t>(Axis::kTp)] = degree;
+  degrees[static_cast<std::size_t>(Axis::kEtp)] = degree;
+  return Mesh(degrees, rank);
 }
-
-}  // namespace
 
 TensorSplit tensor_split(const Plan& plan, int world_rank) {
   const Mesh mesh(plan.degrees, plan.axis_order, world_rank);
@@ -69,7 +68,7 @@ TensorSplit tensor_split(const Plan& plan, int world_rank) {
 
 std::vector<LocalParameter> local_parameters(const ModelSpec& model, const TensorSplit& split) {
   throw_if_any(check_split(model, split.degree));
-  const Mesh mesh = mesh_of(split);
+  const Mesh mesh = mesh_of(split.degree, split.rank);
   std::vector<LocalParameter> list;
   for (ParameterInfo& info : parameters(model)) {
     info.placement = with_repeats(std::move(info.placement), info.shape, split.degree);

@@ -21,6 +21,9 @@ struct TensorSplit {
 };
 TensorSplit tensor_split(const Plan& plan, int world_rank);
 
+// The ranks that share each matrix, alone: experts are cut as dense matrices are, etp = tp.
+Mesh mesh_of(int degree, int rank);
+
 struct LocalParameter {
   ParameterInfo info;         // its placement with the repeats that this degree needs
   Box box;                    // of the global tensor

@@ -8,15 +8,8 @@
 
 namespace quatrain {
 
-// Eight heads, two blocks; layer 0 of two families is dense.
-inline std::vector<ModelSpec> expert_models() {
-  std::vector<ModelSpec> all = tiny_mixtures();
-  for (ModelSpec& spec : all) {
-    spec.heads = 8;
-    if (spec.latent) spec.kv_heads = 8;
-  }
-  return all;
-}
+// Two blocks; layer 0 of all but Mixtral is dense.
+inline std::vector<ModelSpec> expert_models() { return tensor_mixtures(); }
 
 inline Recipe expert_recipe(const ModelSpec& spec, int steps) {
   Recipe recipe{.spec = spec, .global_batch = 8, .steps = steps};

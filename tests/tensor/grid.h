@@ -37,6 +37,15 @@ inline std::vector<ModelSpec> tensor_models() {
   return {tensor_gpt2(), tensor_llama(), tensor_qwen2(), tensor_qwen3()};
 }
 
+inline std::vector<ModelSpec> tensor_mixtures() {
+  std::vector<ModelSpec> all = tiny_mixtures();
+  for (ModelSpec& spec : all) {
+    spec.heads = 8;
+    if (spec.latent) spec.kv_heads = 8;
+  }
+  return all;
+}
+
 struct Case {
   Recipe recipe;
   Geometry geometry;

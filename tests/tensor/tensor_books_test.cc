@@ -20,6 +20,12 @@
 namespace quatrain {
 namespace {
 
+std::vector<ModelSpec> priced_models() {
+  std::vector<ModelSpec> all = tensor_models();
+  for (const ModelSpec& mixture : tensor_mixtures()) all.push_back(mixture);
+  return all;
+}
+
 // How the residual stream lies and how weight halves find their inputs.
 std::vector<Geometry> splits(const std::vector<int>& degrees) {
   std::vector<Geometry> all;
@@ -94,7 +100,7 @@ void expect_the_cost(const Counted& run) {
 }
 
 TEST(TensorBooks, AStepIsTheCost) {
-  for (const ModelSpec& spec : tensor_models()) {
+  for (const ModelSpec& spec : priced_models()) {
     for (const Geometry& geometry : splits({1, 2, 4, 8})) {
       for (const auto recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
         const Recipe recipe{.spec = spec, .recompute = recompute, .global_batch = 2};
@@ -124,7 +130,7 @@ TEST(TensorBooks, case_094_case_098_UnevenPartsAreTheCost) {
 
 // Composed with ZeRO, replicas and accumulation; in bf16; with parameters that are not trained.
 TEST(TensorBooks, CompositionsAreTheCost) {
-  for (const ModelSpec& spec : tensor_models()) {
+  for (const ModelSpec& spec : priced_models()) {
     for (const Dtype dtype : {Dtype::kBFloat16, Dtype::kFloat64}) {
       for (const int zero : {0, 1, 2, 3}) {
         Recipe recipe{.spec = spec, .dtype = dtype, .optimizer = {.name = "adamw"}};
@@ -175,7 +181,7 @@ const std::vector<std::vector<std::string>> kTrainable = {
 
 std::vector<Recipe> recipes() {
   std::vector<Recipe> all;
-  for (const ModelSpec& plain : tensor_models()) {
+  for (const ModelSpec& plain : priced_models()) {
     for (const ModelSpec& spec : {plain, with_dropout(plain)}) {
       for (const auto recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
         for (const auto& patterns : kTrainable) {

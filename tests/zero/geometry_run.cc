@@ -17,6 +17,11 @@ Plan make_plan(const Recipe& recipe, const Geometry& geometry) {
   plan.degrees[static_cast<std::size_t>(Axis::kDpReplicate)] = geometry.replicas;
   plan.degrees[static_cast<std::size_t>(Axis::kDpShard)] = geometry.shards;
   plan.degrees[static_cast<std::size_t>(Axis::kTp)] = geometry.tensor;
+  if (recipe.spec.experts) {  // cut as dense matrices are
+    plan.degrees[static_cast<std::size_t>(Axis::kEdpReplicate)] = geometry.replicas;
+    plan.degrees[static_cast<std::size_t>(Axis::kEdpShard)] = geometry.shards;
+    plan.degrees[static_cast<std::size_t>(Axis::kEtp)] = geometry.tensor;
+  }
   plan.sequence_parallel = geometry.sequence_parallel;
   plan.gather_again = geometry.gather_again;
   plan.overlap_chunks = geometry.overlap_chunks;
