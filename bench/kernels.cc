@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "quatrain/kernels/expert_rows.h"
 #include "quatrain/kernels/matmul.h"
 #include "quatrain/kernels/memory.h"
 #include "quatrain/kernels/pointwise.h"
@@ -76,6 +77,29 @@ void gemm_aten(State& state, const Shape& s, at::ScalarType dtype) {
   const at::Tensor b = s.transpose_b ? p.b.t() : p.b;
   for ([[maybe_unused]] auto step : state) at::mm_out(p.out, a, b);
   rate(state, 2.0 * static_cast<double>(s.m * s.n) * static_cast<double>(s.k));
+}
+
+// --- experts: 8 of 512 x 704, each with so many rows, and one product of all rows --------------
+constexpr std::int64_t kExperts = 8;
+
+void experts(State& state, bool grouped) {
+  const std::int64_t rows = state.range(0), total = rows * kExperts;
+  const at::Tensor x = at::randn({total, 512});
+  std::vector<at::Tensor> matrices;
+  std::vector<std::int64_t> begin{0};
+  for (std::int64_t e = 0; e < kExperts; ++e) {
+    matrices.push_back(at::randn({1408, 512}));
+    begin.push_back(begin.back() + rows);
+  }
+  at::Tensor out = at::empty({total, 1408});
+  for ([[maybe_unused]] auto step : state) {
+    if (grouped) {
+      kernels::grouped_matmul_out(out, x, matrices, true, begin);
+    } else {
+      kernels::matmul_out(out, kernels::n(x), kernels::t(matrices[0]));
+    }
+  }
+  rate(state, 2.0 * static_cast<double>(total) * 1408.0 * 512.0);
 }
 
 // --- cross-entropy: a chunk of 512 rows of W1's and W3's vocabularies ---------------------------
@@ -222,6 +246,16 @@ void add_kernels() {
     };
     with(benchmark::RegisterBenchmark((name + "/own").c_str(), cross_entropy_own));
     with(benchmark::RegisterBenchmark((name + "/aten").c_str(), cross_entropy_aten));
+  }
+  for (const std::int64_t rows : {16, 64, 256, 1024}) {
+    const std::string name = "experts/" + std::to_string(rows) + "_rows";
+    for (const bool grouped : {true, false}) {
+      const std::string full = name + (grouped ? "/grouped" : "/dense");
+      benchmark::RegisterBenchmark(full.c_str(), experts, grouped)
+          ->Arg(rows)
+          ->UseRealTime()
+          ->Unit(benchmark::kMicrosecond);
+    }
   }
   add("adamw/own", adamw_own);
   add("adamw/aten", adamw_aten);

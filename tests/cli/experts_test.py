@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models with experts from the command line: training, sampling, verify, metrics, what is refused."""
+"""Models with experts from the command line: training, sampling, metrics, verify, refusals."""
 import json
 
 from support import CONFIG, CommandTest, column, main, read_metrics
@@ -64,7 +64,8 @@ class Experts(CommandTest):
         folder = self.train("metrics")
         for line in read_metrics(folder):
             router = line["router"]
-            self.assertEqual(set(router), {"balance_loss", "z_loss", "entropy", "max_load", "loads"})
+            self.assertEqual(set(router),
+                             {"balance_loss", "z_loss", "entropy", "max_load", "loads"})
             self.assertEqual([sum(layer) for layer in router["loads"]], [0, 8 * 32 * 2])
             self.assertEqual(router["max_load"], max(router["loads"][1]) / (8 * 32 * 2 / 4))
             self.assertGreater(router["z_loss"], 0)
