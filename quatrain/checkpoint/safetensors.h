@@ -5,10 +5,12 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,6 +34,9 @@ struct SafetensorsHeader {
 // Parses the JSON header; `buffer_bytes`: size of what follows. Throws DataError naming the rule.
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::int64_t buffer_bytes,
                                            bool allow_unknown_fields = false);
+// The same from a file's bytes, whose header length is checked first.
+SafetensorsHeader read_safetensors_header(std::span<const std::byte> file,
+                                          bool allow_unknown_fields = false);
 
 // What precedes the buffer of a file: length and header, padded with spaces to 8 bytes. Entries lie
 // end to end, in their order; what a reader would refuse is a BugError.

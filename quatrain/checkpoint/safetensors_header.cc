@@ -17,6 +17,8 @@
 namespace quatrain {
 namespace {
 
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // decimal, as the reference
 // An entry takes at least this many bytes of JSON: what a header's length lets us reserve.
 constexpr std::size_t kShortestEntry = 50;
 
@@ -143,6 +145,26 @@ void check_coverage(const std::vector<TensorEntry>& tensors, std::int64_t buffer
   }
 }
 
+// Bytes of the header, checked against the file's size.
+std::size_t header_bytes(std::span<const std::byte> file) {
+  if (file.size() < kLengthBytes) {
+    throw DataError(fmt::format("{} bytes, too short for a header", file.size()));
+  }
+  std::uint64_t length = 0;
+  for (std::size_t i = 0; i < kLengthBytes; ++i) {
+    length |= std::to_integer<std::uint64_t>(file[i]) << (8 * i);
+  }
+  if (length > kMaxHeaderBytes) {
+    throw DataError(
+        fmt::format("header of {} bytes, above the format's limit of {}", length, kMaxHeaderBytes));
+  }
+  if (length > file.size() - kLengthBytes) {
+    throw DataError(
+        fmt::format("header of {} bytes in a file of {} (truncated)", length, file.size()));
+  }
+  return static_cast<std::size_t>(length);
+}
+
 void check_name(const JsonScanner& json, const std::string& name) {
   if (name.empty()) json.fail("empty tensor name");
   if (has_control_character(name)) json.fail("control character in a tensor name");
@@ -212,6 +234,17 @@ SafetensorsHeader parse_safetensors_header(std::string_view json_text, std::int6
   if (const TensorEntry* twice = index.repeated(header.tensors); twice != nullptr) {
     throw DataError(fmt::format("tensor \"{}\" is listed twice", twice->name));
   }
+  return header;
+}
+
+SafetensorsHeader read_safetensors_header(std::span<const std::byte> file,
+                                          bool allow_unknown_fields) {
+  const std::size_t length = header_bytes(file);
+  const auto* text = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
+  const std::size_t offset = kLengthBytes + length;
+  SafetensorsHeader header = parse_safetensors_header(
+      {text, length}, static_cast<std::int64_t>(file.size() - offset), allow_unknown_fields);
+  header.buffer_offset = static_cast<std::int64_t>(offset);
   return header;
 }
 

@@ -16,38 +16,9 @@
 namespace quatrain {
 namespace {
 
-constexpr std::int64_t kLengthBytes = 8;
-constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // decimal, as the reference
-
-// Bytes of the header, checked against the file's size.
-std::int64_t header_bytes(std::span<const std::byte> file) {
-  if (file.size() < kLengthBytes) {
-    throw DataError(fmt::format("{} bytes, too short for a header", file.size()));
-  }
-  std::uint64_t length = 0;
-  for (std::size_t i = 0; i < kLengthBytes; ++i) {
-    length |= std::to_integer<std::uint64_t>(file[i]) << (8 * i);
-  }
-  if (length > kMaxHeaderBytes) {
-    throw DataError(
-        fmt::format("header of {} bytes, above the format's limit of {}", length, kMaxHeaderBytes));
-  }
-  if (length > file.size() - kLengthBytes) {
-    throw DataError(
-        fmt::format("header of {} bytes in a file of {} (truncated)", length, file.size()));
-  }
-  return static_cast<std::int64_t>(length);
-}
-
 SafetensorsHeader read_header(const MappedFile& file, bool allow_unknown_fields) {
   try {
-    const std::int64_t length = header_bytes(file.bytes());
-    const auto* text = reinterpret_cast<const char*>(file.bytes().data()) + kLengthBytes;
-    const std::int64_t offset = kLengthBytes + length;
-    SafetensorsHeader header = parse_safetensors_header({text, static_cast<std::size_t>(length)},
-                                                        file.size() - offset, allow_unknown_fields);
-    header.buffer_offset = offset;
-    return header;
+    return read_safetensors_header(file.bytes(), allow_unknown_fields);
   } catch (const DataError& error) {
     throw DataError(fmt::format("{}: {}", file.path().string(), error.what()));
   }
