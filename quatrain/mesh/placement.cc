@@ -16,6 +16,8 @@ template <class... F>
 struct Overloaded : F... {
   using F::operator()...;
 };
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;  // Clang 14 does not deduce it for aggregates
 
 std::string to_text(const Placement& placement) {
   return std::visit(Overloaded{[](Replicate) -> std::string { return "replicate"; },
