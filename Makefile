@@ -42,6 +42,8 @@ sanitize:  ## address, undefined-behaviour and thread sanitizers over what owns 
 
 soak: test  ## the whole of every grid and count
 	@ctest --test-dir $(BUILD) --output-on-failure -L soak
+	@tools/bootstrap fuzz
+	@tools/fuzz 60
 
 bench:  ## time against PyTorch: one table and one JSON file each, in build/bench
 	@tools/bootstrap build test bench
