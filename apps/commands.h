@@ -25,5 +25,10 @@ Registered add_schedule_list(CLI::App& schedule);
 Registered add_schedule_show(CLI::App& schedule);
 Registered add_schedule_check(CLI::App& schedule);
 Registered add_schedule_run(CLI::App& schedule);
+Registered add_checkpoint_inspect(CLI::App& checkpoint);
+Registered add_checkpoint_verify(CLI::App& checkpoint);
+Registered add_checkpoint_diff(CLI::App& checkpoint);
+Registered add_checkpoint_export(CLI::App& checkpoint);
+Registered add_checkpoint_import(CLI::App& checkpoint);
 
 }  // namespace quatrain::apps

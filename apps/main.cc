@@ -52,6 +52,9 @@ int main(int argc, char** argv) {
   data->require_subcommand(1);
   CLI::App* schedule = app.add_subcommand("schedule", "Pipeline schedules: list, draw, check, run");
   schedule->require_subcommand(1);
+  CLI::App* checkpoint =
+      app.add_subcommand("checkpoint", "Facts, proofs, Hugging Face folders in and out");
+  checkpoint->require_subcommand(1);
   const std::vector<Registered> commands = {quatrain::apps::add_train(app),
                                             quatrain::apps::add_eval(app),
                                             quatrain::apps::add_generate(app),
@@ -62,7 +65,12 @@ int main(int argc, char** argv) {
                                             quatrain::apps::add_schedule_list(*schedule),
                                             quatrain::apps::add_schedule_show(*schedule),
                                             quatrain::apps::add_schedule_check(*schedule),
-                                            quatrain::apps::add_schedule_run(*schedule)};
+                                            quatrain::apps::add_schedule_run(*schedule),
+                                            quatrain::apps::add_checkpoint_inspect(*checkpoint),
+                                            quatrain::apps::add_checkpoint_verify(*checkpoint),
+                                            quatrain::apps::add_checkpoint_diff(*checkpoint),
+                                            quatrain::apps::add_checkpoint_export(*checkpoint),
+                                            quatrain::apps::add_checkpoint_import(*checkpoint)};
   if (const std::string wrong = unknown_command(app, argc, argv); !wrong.empty()) {
     std::fprintf(stderr, "quatrain: %s\n", wrong.c_str());
     return quatrain::apps::kUsage;

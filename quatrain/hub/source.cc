@@ -7,19 +7,29 @@
 
 namespace quatrain {
 
+HubSources hub_sources(const ModelSpec& spec) {
+  HubSources sources;
+  std::map<std::string, std::size_t> place;
+  for (const ParameterInfo& info : parameters(spec)) {
+    const std::string& tensor = info.hub.tensor.empty() ? info.name : info.hub.tensor;
+    const auto [found, is_new] = place.emplace(tensor, sources.size());
+    if (is_new) sources.emplace_back(tensor, HubParts{});
+    sources[found->second].second.push_back({info});
+  }
+  return sources;
+}
+
 HubSources hub_sources(const Model& model) {
   std::map<std::string_view, Param*> here;
   for (const auto& unit : model.units()) {
     for (Param& param : unit->params()) here.emplace(param.info.name, &param);
   }
-  HubSources sources;
-  std::map<std::string, std::size_t> place;
-  for (const ParameterInfo& info : parameters(model.spec())) {
-    const std::string& tensor = info.hub.tensor.empty() ? info.name : info.hub.tensor;
-    const auto [found, is_new] = place.emplace(tensor, sources.size());
-    if (is_new) sources.emplace_back(tensor, HubParts{});
-    const auto param = here.find(info.name);
-    sources[found->second].second.push_back({info, param == here.end() ? nullptr : param->second});
+  HubSources sources = hub_sources(model.spec());
+  for (auto& [tensor, parts] : sources) {
+    for (HubPart& part : parts) {
+      const auto param = here.find(part.info.name);
+      if (param != here.end()) part.param = param->second;
+    }
   }
   return sources;
 }
