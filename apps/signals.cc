@@ -40,11 +40,13 @@ StopSignals::StopSignals() {
   std::signal(SIGUSR1, on_signal);
 }
 
+// A run that has been asked to end is not killed on its way out by being asked again.
 StopSignals::~StopSignals() {
   if (--g_owners > 0) return;
+  const auto after = g_received == 0 ? SIG_DFL : SIG_IGN;
   std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
-  std::signal(SIGUSR1, SIG_DFL);
+  std::signal(SIGTERM, after);
+  std::signal(SIGUSR1, after);
 }
 
 int StopSignals::received() { return g_received; }

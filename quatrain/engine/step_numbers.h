@@ -37,6 +37,7 @@ class StepNumbers {
   // What other stages know as well.
   void add(const StepNumbers& other);
   void sum_over(Communicator& stages);
+  std::int64_t num_sums() const { return sums().numel(); }  // what sum_over() adds up
   // A message's contents, float64.
   const at::Tensor& flat() const { return flat_; }
 

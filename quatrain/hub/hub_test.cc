@@ -309,7 +309,7 @@ TEST_F(HubTest, NamesWhatAFolderIs) {
   const fs::path run = folder_ / "run";
   fs::create_directories(run);
   write_file_atomically(run / "config.toml", "");
-  EXPECT_THAT(why(run), HasSubstr("not written its final weights"));
+  EXPECT_THAT(why(run), HasSubstr("the run has written no weights yet"));
   save_weights(random_model(spec_from(kLlamaConfig)), run / "weights");
   EXPECT_EQ(find_weights(run).kind, FolderKind::kRun);
   EXPECT_EQ(find_weights(run).weights, run / "weights");

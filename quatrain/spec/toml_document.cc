@@ -8,10 +8,10 @@
 #include <sstream>
 #include <stdexcept>
 
-// toml++ asserts what some malformed texts break: for a reader of users' files that is an error like
-// any other, in every build.
+// toml++ asserts what some malformed texts break: for a reader of users' files that is an error
+// like any other, in every build.
 namespace {
-inline void toml_must(bool holds) {
+constexpr void toml_must(bool holds) {
   if (!holds) throw std::logic_error("a character that cannot stand there");
 }
 }  // namespace

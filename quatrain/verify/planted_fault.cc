@@ -2,6 +2,7 @@
 // Faults of a group of data or tensor ranks may run an operation to its end where they stand: all
 // of the group do the same, so nothing waits for what comes later. Stages are at different places.
 #include "quatrain/verify/planted_fault.h"
+#include "quatrain/engine/step_numbers.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
@@ -301,13 +302,14 @@ Work MissingGather::run(const Call& call, Communicator& group, const Forward& fo
   return {};
 }
 
-// Squares are summed by parameter, of a stage's ranks alone and then, with the loss behind them, of
-// all stages.
+// Squares are summed by parameter, of a stage's ranks alone and then, with what layers saw behind
+// them, of all stages.
 Work OwnNorm::run(const Call& call, Communicator& group, const Forward& forward) {
   if (!in_norm_ || !is_sum(call) || group.size() == 1) return forward(call);
+  const StepNumbers numbers(StepNumbers::size_of(job().model.spec()));
   const auto count = static_cast<std::int64_t>(parameters(job().model.spec()).size());
-  const std::int64_t more = call.out.numel() - count;
-  if (call.out.dim() != 1 || (more != 0 && more != 1)) return forward(call);
+  const std::int64_t numel = call.out.numel();
+  if (call.out.dim() != 1 || (numel != count && numel != numbers.num_sums())) return forward(call);
   met();
   const at::Tensor squares = call.out.narrow(0, 0, count);
   const at::Tensor own = squares.clone();

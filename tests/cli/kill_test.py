@@ -52,7 +52,8 @@ if MPIRUN:
 
 def children(pid):
     try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        return [int(child) for child in text.split()]
     except FileNotFoundError:
         return []
 
@@ -81,7 +82,7 @@ class Kill(CommandTest):
                 pass
 
     def run_for(self, variant, run, seconds=None):
-        """Runs it, to its end or a SIGKILL after so many seconds; its exit code and what it said."""
+        """Runs it, to its end or a SIGKILL after so many seconds; its code and what it said."""
         with tempfile.TemporaryFile("w+") as said:
             process = subprocess.Popen(self.arguments(variant, run), cwd=self.folder, stdout=said,
                                        stderr=subprocess.STDOUT)
@@ -110,7 +111,8 @@ class Kill(CommandTest):
             if best > 0 and "no checkpoint is there" in said:
                 self.fail(f"step {best} was acknowledged and nothing is there\n{said}")
             log = self.folder / "runs" / run / "log.txt"
-            best = max(best, acknowledged(said), acknowledged(log.read_text() if log.exists() else ""))
+            logged = log.read_text() if log.exists() else ""
+            best = max(best, acknowledged(said), acknowledged(logged))
             if code == 0:
                 return
             self.assertIsNotNone(moment, f"exit code {code}\n{said}")

@@ -31,7 +31,7 @@ class Stop(CommandTest):
         run = self.begin(name, *overrides)
         self.wait_for_steps(run, name, 3)
         run.send_signal(number)
-        out, err = run.communicate(timeout=30)
+        out, err = run.communicate(timeout=60)
         self.assertEqual(run.returncode, 75, err)
         return out
 
@@ -87,7 +87,7 @@ class Stop(CommandTest):
                 for _ in range(20):
                     run.send_signal(number)
                     time.sleep(0.001)
-                _, err = run.communicate(timeout=30)
+                _, err = run.communicate(timeout=60)
                 self.assertEqual(run.returncode, 75, err)
                 folder = self.folder / f"runs/again-{number}"
                 last = read_metrics(folder)[-1]["step"]
@@ -105,7 +105,7 @@ class Stop(CommandTest):
         self.assertFalse((folder / "save-now").exists())
         self.assertIsNone(run.poll())
         (folder / "stop-now").touch()
-        out, err = run.communicate(timeout=30)
+        out, err = run.communicate(timeout=60)
         self.assertEqual(run.returncode, 75, err)
         self.assertIn("stopped as asked", out)
         self.assertFalse((folder / "stop-now").exists())
@@ -121,7 +121,7 @@ class StopProcesses(Stop):
              "training.steps=1000000", "lr_schedule.type=constant", "parallel.dp_shard=2",
              "metrics.log_every=100000", *overrides],
             cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=os.environ | {"OMPI_MCA_odls_base_sigkill_timeout": "20"})
+            env=os.environ | {"OMPI_MCA_odls_base_sigkill_timeout": "5"})
 
     def setUp(self):
         if self._testMethodName != "test_processes":
@@ -133,7 +133,7 @@ class StopProcesses(Stop):
                 run = self.begin(f"p{number}")
                 self.wait_for_steps(run, f"p{number}-mpi", 3)
                 run.send_signal(number)
-                _, err = run.communicate(timeout=30)
+                _, err = run.communicate(timeout=60)
                 folder = self.folder / f"runs/p{number}-mpi"
                 last = read_metrics(folder)[-1]["step"]
                 saved = folder / f"checkpoints/step-{last:08}/manifest.json"

@@ -31,6 +31,7 @@ class RunFolder(CommandTest):
                                       "checkpoints/step-00000006/manifest.json",
                                       "checkpoints/step-00000006/rank-00000.safetensors",
                                       "weights/config.json", "weights/model.safetensors",
+                                      "weights/generation_config.json",
                                       "weights/tokenizer.json"})
         plan = json.loads(files["plan.json"])
         self.assertEqual(plan["seq_len"], 32)
