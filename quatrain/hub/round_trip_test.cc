@@ -258,7 +258,7 @@ TEST_F(RoundTripTest, case_071_NamesTheFirstLayerThatDiffers) {
   write(good, out_);
   EXPECT_EQ(fault(), "");
   ModelSpec other = spec_;
-  other.rope.theta = 100.0;
+  other.norm_eps = 0.5;
   write_hub_config(other, at::kFloat, out_);
   EXPECT_THAT(fault(), HasSubstr("0 is the first layer"));
 }
