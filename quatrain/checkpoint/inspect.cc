@@ -144,7 +144,10 @@ std::string describe(const Manifest& manifest, bool tensors) {
       state.step, with_commas(state.tokens), state.seed, state.optimizer_steps,
       join(state.data_cursor, ", "), state.library, state.plan_hash, state.plan,
       human_bytes(manifest.bytes()), manifest.tensors.size(), manifest.files.size());
-  for (const auto& [name, value] : state.extra) text += fmt::format("{}: {}\n", name, value);
+  for (const auto& [name, value] : state.extra) {
+    const auto lines = std::count(value.begin(), value.end(), '\n');
+    text += fmt::format("{}: {}\n", name, lines > 0 ? fmt::format("{} lines", lines) : value);
+  }
   text += kinds_table(manifest);
   if (tensors) text += "\n" + tensors_table(manifest);
   return text;
