@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <set>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -86,23 +88,41 @@ struct Prediction {
   WireCosts wire;     // by group and operation, the most that a rank sends in a step
 };
 
-// Over the ranks that may differ: one of each stage, each share of the matrices and each shard.
-// What a row makes them hold and send is the same for all shards but the sums of their own pieces.
+// Ranks that may differ: at each place along pp, tp and among the experts one of each piece of what
+// is cut over data ranks, by place.
+std::map<std::vector<int>, std::vector<int>> ranks_by_place(const Mesh& mesh) {
+  std::map<std::vector<int>, std::vector<int>> ranks;
+  std::set<std::vector<int>> seen;
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    const Mesh at = mesh.with_rank(rank);
+    std::vector<int> place;
+    for (const Axis axis : {Axis::kPp, Axis::kTp, Axis::kEp, Axis::kEtp}) {
+      place.push_back(at.coord(axis));
+    }
+    std::vector<int> piece = place;
+    for (const Axis axis : {Axis::kDpShard, Axis::kEdpShard}) piece.push_back(at.coord(axis));
+    if (seen.insert(piece).second) ranks[place].push_back(rank);
+  }
+  return ranks;
+}
+
+// What a row makes ranks at one place hold and send is the same but for the sums of their own
+// pieces.
 Prediction predict(const RunConfig& config) {
   const Plan plan = make_plan(config);
   const Schedule schedule = schedule_of(config);
   Prediction result;
   const Mesh mesh(plan.degrees, plan.axis_order, 0);
-  for (const int place : mesh.group(AxisSet(Axis::kPp) | Axis::kTp)) {
-    ZeroShape shape = zero_shape(config.model, plan, config.training.trainable, place,
+  for (const auto& [place, ranks] : ranks_by_place(mesh)) {
+    ZeroShape shape = zero_shape(config.model, plan, config.training.trainable, ranks.front(),
                                  schedule.rank_of_stage.front());
-    const WorkShape work = work_shape_of(config, place);
+    const WorkShape work = work_shape_of(config, ranks.front());
     const auto& row = schedule.per_rank[static_cast<std::size_t>(shape.mesh.coord(Axis::kPp))];
     RankBytes bytes;
     bytes.peaks = row_peaks(row, shape, config.model, work);
     WireCosts layers = tensor_wire(row, config.model, work, shape.stages);
     add(layers, message_wire(row, config.model, work));
-    for (const int rank : mesh.with_rank(place).group(Axis::kDpShard)) {
+    for (const int rank : ranks) {
       shape.mesh = mesh.with_rank(rank);
       bytes.state = state_bytes(shape, config.optimizer.name, config.optimizer.momentum);
       if (bytes.total() > result.fullest.total()) result.fullest = bytes;

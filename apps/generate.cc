@@ -64,7 +64,7 @@ std::string generate_on(Communicator& world, const WeightSource& source, const O
 
 // What keeps the model from being shared by these ranks.
 void check_ranks(const ModelSpec& spec, const Options& options) {
-  Problems problems = check_split(spec, options.tp);
+  Problems problems = check_split(spec, {.degree = options.tp});
   if (options.pp > spec.layers) {
     problems.push_back({"--pp", fmt::format("{} stages for {} layers", options.pp, spec.layers),
                         fmt::format("at most {}", spec.layers)});

@@ -23,10 +23,16 @@ LocalSizes local_sizes(const ModelSpec& model, const TensorSplit& split) {
                  std::max<std::int64_t>(model.kv_heads / split.degree, 1), share(model.ffn),
                  share(model.vocab)};
   if (model.experts) {
-    own.expert_ffn = share(model.experts->ffn);
+    const ExpertSplit place = split.expert_split();
+    own.expert_ffn = piece(model.experts->ffn, place.etp, place.etp_rank).size();
     own.shared_ffn = share(model.experts->ffn * model.experts->num_shared);
   }
   return own;
+}
+
+ExpertLoad expert_load(const ModelSpec& model, const WorkShape& shape) {
+  if (shape.experts) return *shape.experts;
+  return even_load(*model.experts, shape.split, shape.batch * shape.seq);
 }
 
 bool cuts_rows(const TensorSplit& split) { return split.sequence_parallel && split.degree > 1; }

@@ -26,6 +26,9 @@ struct LocalSizes {
 };
 LocalSizes local_sizes(const ModelSpec& model, const TensorSplit& split);
 
+// Of a layer with experts.
+ExpertLoad expert_load(const ModelSpec& model, const WorkShape& shape);
+
 // Whether each rank owns a run of the residual stream's rows.
 bool cuts_rows(const TensorSplit& split);
 

@@ -96,8 +96,6 @@ ZeroPass zero_pass(const ModelSpec& model, const Plan& plan, const Schedule& sch
                    const std::vector<std::string>& trainable) {
   const Mesh mesh(plan.degrees, plan.axis_order, 0);
   ZeroPass pass;
-  // Replicas alone have no shards: gradients stay whole, whatever the stage.
-  pass.zero_stage = mesh.degree(Axis::kDpShard) == 1 ? 0 : plan.zero_stage;
   pass.prefetch = plan.prefetch;
   pass.reduce_once = plan.reduce_once;
   pass.gather_once = plan.gather_once;
@@ -106,6 +104,8 @@ ZeroPass zero_pass(const ModelSpec& model, const Plan& plan, const Schedule& sch
   for (const int rank : mesh.group(Axis::kPp)) {
     const ZeroShape shape =
         zero_shape(model, plan, trainable, rank, schedule.rank_of_stage.front());
+    // Replicas alone have no shards: gradients stay whole, whatever the stage.
+    pass.zero_stage = shape.sharded ? plan.zero_stage : 0;
     std::vector<StageUnits> own = stage_units(model, shape);
     for (std::size_t i = 0; i < own.size(); ++i) {
       pass.stages[static_cast<std::size_t>(shape.stages[i].stage)] = std::move(own[i]);

@@ -27,12 +27,11 @@ ExpertNumbers expert_numbers(const Group& experts) {
   return sum;
 }
 
-OpCost experts_op(const char* name, std::int64_t numel, std::int64_t trained,
-                  const Experts& experts, std::int64_t rows) {
+OpCost experts_op(const char* name, std::int64_t numel, std::int64_t trained, std::int64_t held,
+                  std::int64_t rows) {
   OpCost op = pointwise_op(name, numel);
   const auto flops = [&](std::int64_t matrices) -> Flops {
-    return {static_cast<double>(2 * rows * experts.top_k * matrices) /
-            static_cast<double>(experts.num_experts)};
+    return {static_cast<double>(2 * rows * matrices) / static_cast<double>(held)};
   };
   op.forward = op.backward_input = flops(numel);
   op.backward_weight = flops(trained);
@@ -116,10 +115,13 @@ void mixture_ops(std::vector<OpCost>& ops, const ModelSpec& model, const WorkSha
   ops.push_back(linear_op("router", router, {}, rows));
   ops.back().parameters += bias.numel();
   ops.back().backward_input = product(dims.own_rows, router.numel());
-  ops.push_back(experts_op("up", numbers.up, numbers.up_trained, experts, rows));
-  ops.push_back(experts_op("down", numbers.down, numbers.down_trained, experts, rows));
   const LocalSizes own = local_sizes(model, shape.split);
   MixtureDims& m = dims.mixture.emplace();
+  m.rows = expert_load(model, shape).arrived();
+  m.held = shape.split.expert_split().held(experts.num_experts).size();
+  m.exchange = shape.split.exchange_ranks();
+  ops.push_back(experts_op("up", numbers.up, numbers.up_trained, m.held, m.rows));
+  ops.push_back(experts_op("down", numbers.down, numbers.down_trained, m.held, m.rows));
   m.experts = experts.num_experts;
   m.top_k = experts.top_k;
   m.ffn = own.expert_ffn;
@@ -135,13 +137,41 @@ void mixture_ops(std::vector<OpCost>& ops, const ModelSpec& model, const WorkSha
   m.shared_down = shared_down.trained();
 }
 
+namespace {
+
+// Rows to the experts and back. Counts of them are told first; the weights of choices go with the
+// rows, their gradients come back with the rows' gradients.
+void exchange_wire(std::vector<OpCost>& ops, const ModelSpec& model, const WorkShape& shape,
+                   const MixtureDims& m) {
+  using enum ActionKind;
+  if (!m.moves()) return;
+  const ExpertLoad load = expert_load(model, shape);
+  const std::int64_t row = model.hidden * size_of(shape.dtype), weight = size_of(wide(shape.dtype));
+  const std::int64_t counts =
+      (m.exchange - 1) * m.held * static_cast<std::int64_t>(sizeof(std::int64_t));
+  const auto book = [&](const char* op, ActionKind pass, std::int64_t calls, std::int64_t bytes) {
+    op_named(ops, op).wire.push_back(
+        {pass, CollectiveKind::kAllToAll, Axis::kEp, calls, Bytes{bytes}});
+  };
+  for (const ActionKind pass : {kForward, kBackwardInput}) {
+    if (pass == kBackwardInput && shape.recompute != Recompute::kFull) continue;
+    book("up", pass, 3, counts + load.sent_away() * (row + weight));
+    book("down", pass, 1, load.from_away() * row);
+  }
+  book("down", kBackwardInput, 1, load.sent_away() * row);
+  book("up", kBackwardInput, 2, load.from_away() * (row + weight));
+}
+
+}  // namespace
+
 // All experts together read the rows once and leave one sum; the choices' weights have a gradient
 // of their own to be summed.
 void mixture_wire(std::vector<OpCost>& ops, const ModelSpec& model, const WorkShape& shape,
                   const BlockDims& dims) {
   using enum ActionKind;
   const MixtureDims& m = *dims.mixture;
-  const bool shared = m.shared > 0;
+  const bool shared = m.shared > 0, here = !m.moves();
+  exchange_wire(ops, model, shape, m);
   OpCost &up = op_named(ops, "up"), &down = op_named(ops, "down");
   const ResidualWire wire(shape, model.hidden);
   for (const ActionKind pass : {kForward, kBackwardInput}) {
@@ -153,9 +183,9 @@ void mixture_wire(std::vector<OpCost>& ops, const ModelSpec& model, const WorkSh
   wire.sum_whole(op_named(ops, "router"), kBackwardInput, m.top_k, {size_of(wide(shape.dtype))});
   wire.to_rows(up, kBackwardInput);
   if (!gathers_again(shape)) return;
-  if (m.router || m.up || (shared && m.shared_up)) wire.to_whole(up, kBackwardWeight);
+  if (m.router || (here && m.up) || (shared && m.shared_up)) wire.to_whole(up, kBackwardWeight);
   if (shape.fused_backward) return;
-  if (m.down || (shared && m.shared_down)) wire.to_whole(down, kBackwardWeight);
+  if ((here && m.down) || (shared && m.shared_down)) wire.to_whole(down, kBackwardWeight);
 }
 
 }  // namespace quatrain

@@ -51,7 +51,7 @@ class PeakWalk {
         gathered_ -= gathered_bytes(action);
         return;
       case ActionKind::kReduceGrad:
-        reducing_.insert(*action.unit);
+        if (unit(*action.unit).cut()) reducing_.insert(*action.unit);
         return;
       case ActionKind::kRecvForward:
       case ActionKind::kRecvBackward:
@@ -103,8 +103,9 @@ class PeakWalk {
   }
 
   void open(const LayerUnits& uses) {
-    if (shape_.pieces() == 1 || shape_.zero_stage < 2) return;
+    if (shape_.zero_stage < 2) return;
     for (const int index : uses.grads) {
+      if (!unit(index).cut()) continue;
       if (open_.contains(index) && !reducing_.contains(index)) continue;
       for (const int done : reducing_) {
         whole_ -= grad_bytes(done);
@@ -150,7 +151,7 @@ class PeakWalk {
     return uses_.at(static_cast<std::size_t>(&stage - shape_.stages.data()));
   }
   std::int64_t gathered_bytes(const Action& action) const {
-    const bool gathers = shape_.zero_stage == 3 && shape_.pieces() > 1;
+    const bool gathers = shape_.zero_stage == 3 && unit(*action.unit).cut();
     return gathers ? unit(*action.unit).numel() * size_of(shape_.dtype) : 0;
   }
   std::int64_t grad_bytes(int index) const {

@@ -4,8 +4,8 @@
 // and of a mixture: logits = x Wr; of each row's k experts pre = x Wup, act = silu(gate) up w;
 // y = sum of act Wdown, and of the shared expert.
 // Letters beyond stash_table.cc's: Q and P the ranks of queries and of keys with values, n, r, v a
-// head's dims without positions, with, of values; M = N k, E experts, F an expert's width, S the
-// shared one's.
+// head's dims without positions, with, of values; X rows of this rank's experts, E experts, F an
+// expert's width, S the shared one's. Rows that come from other ranks are kept, and their weights.
 #include "quatrain/cost/stash_rows.h"
 
 namespace quatrain {
@@ -55,20 +55,28 @@ void latent_attention_rows(StashRows& rows, const BlockDims& dims) {
 
 void mixture_rows(StashRows& rows, const BlockDims& dims) {
   const MixtureDims& m = *dims.mixture;
-  const std::int64_t n = dims.batch * dims.seq, by_expert = n * m.top_k;
-  const bool shared = m.shared > 0;
-  if (m.router || m.up || (shared && m.shared_up)) rows.norm_output("up", "norm2.y", dims);
+  const std::int64_t n = dims.batch * dims.seq;
+  const bool shared = m.shared > 0, here = !m.moves();
+  const bool reads_x = here && m.up, reads_dy = here && m.down;
+  if (m.router || reads_x || (shared && m.shared_up)) rows.norm_output("up", "norm2.y", dims);
   rows.keep("router", "moe.logits", n * m.experts, kInput, StashWidth::kWide);
-  rows.keep("router", "moe.experts", by_expert, m.up || m.down ? kWeight : kInput,
+  rows.keep("router", "moe.experts", n * m.top_k, reads_x || reads_dy ? kWeight : kInput,
             StashWidth::kIndex);
-  rows.keep("up", "moe.pre", by_expert * 2 * m.ffn, kInput);
+  if (m.moves()) {
+    rows.keep("up", "moe.counts", m.exchange * m.held, m.up || m.down ? kWeight : kInput,
+              StashWidth::kIndex);
+    rows.keep("up", "moe.weights", m.rows, kInput, StashWidth::kWide);
+    rows.keep_if(m.up, "up", "moe.x_rows", m.rows * dims.hidden, kWeight);
+    rows.keep_if(m.down, "down", "moe.dy_rows", m.rows * dims.hidden, kLate);
+  }
+  rows.keep("up", "moe.pre", m.rows * 2 * m.ffn, kInput);
   rows.keep_if(shared, "shared_up", "shared.pre", n * 2 * m.shared, kInput);
   rows.keep_if(m.router, "router", "moe.dlogits", n * m.experts, kLate, StashWidth::kWide);
-  rows.keep_if(m.up, "up", "moe.dpre", by_expert * 2 * m.ffn, kLate);
-  rows.keep_if(m.down, "down", "moe.act", by_expert * m.ffn, kLate);
+  rows.keep_if(m.up, "up", "moe.dpre", m.rows * 2 * m.ffn, kLate);
+  rows.keep_if(m.down, "down", "moe.act", m.rows * m.ffn, kLate);
   rows.keep_if(shared && m.shared_up, "shared_up", "shared.dpre", n * 2 * m.shared, kLate);
   rows.keep_if(shared && m.shared_down, "shared_down", "shared.act", n * m.shared, kLate);
-  if (m.down || (shared && m.shared_down)) rows.output_gradient("down", "moe.dy", dims);
+  if (reads_dy || (shared && m.shared_down)) rows.output_gradient("down", "moe.dy", dims);
 }
 
 }  // namespace quatrain

@@ -31,6 +31,10 @@ struct LatentDims {
 // Sizes of a mixture of experts (nn/moe.h): k choices of each row, widths this rank's.
 struct MixtureDims {
   std::int64_t experts = 0, top_k = 0, ffn = 0;
+  std::int64_t rows = 0;      // that experts of this rank compute
+  std::int64_t exchange = 1;  // ranks that rows are exchanged with
+  std::int64_t held = 0;      // experts of this rank
+  bool moves() const { return exchange > 1; }
   std::int64_t shared = 0;  // width of the shared expert
   bool router = true, up = true, down = true, shared_up = true, shared_down = true;
 };

@@ -5,11 +5,11 @@
 namespace quatrain {
 
 StateBytes state_bytes(const ZeroShape& shape, const std::string& optimizer, double momentum) {
-  const auto own = static_cast<std::size_t>(shape.piece());
   std::int64_t values = 0;
   std::int64_t grads = 0;
   std::int64_t updated = 0;
   for (const ZeroUnit& unit : shape.units) {
+    const std::size_t own = shape.piece(unit);
     const std::int64_t grad_piece = unit.grad_pieces[own];
     values += shape.zero_stage == 3 ? unit.value_pieces[own] : unit.numel();
     grads += shape.zero_stage >= 2 ? grad_piece : unit.trainable_numel();

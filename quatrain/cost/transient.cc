@@ -15,10 +15,11 @@
 //   queries, keys and their gradients                        4 N H q
 //   keys with values, their gradient; the output and its     2 N H (n + v) + 2 N H v + N H
 //   latents, their norms and gradients                       4 N (P + r + Q)
-// A mixture, M = N k rows by expert, in place of the feed-forward part:
+// A mixture, M = N k choices and X rows of this rank's experts, in place of the feed-forward part:
 //   gathered rows and what goes back to rows                 2 M D
-//   pre-activations, activations and their gradients         4 M F + 3 N S
-//   logits, scores, their gradients; choices and weights     6 N E + 8 M
+//   rows that arrive, by rank and by expert, and results     4 X D, where rows move; of shares 2 M
+//   D pre-activations, activations and their gradients         4 X F + 3 N S logits, scores, their
+//   gradients; choices and weights     6 N E + 8 M
 // Widened, the largest product adds operands and result: N in + in out + N out.
 #include <algorithm>
 
@@ -38,7 +39,7 @@ std::int64_t largest_product(const ModelSpec& model, const WorkShape& shape, std
     return rows * in + in * out + rows * out;
   };
   const std::int64_t expert = model.experts ? 2 * std::max(own.expert_ffn, own.shared_ffn) : 0;
-  const std::int64_t rows = model.experts ? n * model.experts->top_k : 0;
+  const std::int64_t rows = model.experts ? expert_load(model, shape).arrived() : 0;
   return std::max({product(rows, model.hidden, expert), product(n, model.hidden, qkv),
                    product(n, model.hidden, up), product(n, own.ffn, model.hidden),
                    product(n, own.heads * model.head_dim, model.hidden),
@@ -71,7 +72,10 @@ std::int64_t feed_forward_elements(const ModelSpec& model, const WorkShape& shap
       continue;
     }
     const std::int64_t by_expert = n * model.experts->top_k;
-    most = std::max(most, 2 * by_expert * model.hidden + 4 * by_expert * own.expert_ffn +
+    const std::int64_t arrived = expert_load(model, shape).arrived();
+    const int ranks = shape.split.exchange_ranks(), copies = shape.split.expert_copies();
+    const std::int64_t moving = ranks > 1 ? 4 * arrived + 2 * (copies - 1) * by_expert : 0;
+    most = std::max(most, (2 * by_expert + moving) * model.hidden + 4 * arrived * own.expert_ffn +
                               3 * n * own.shared_ffn + 6 * n * model.experts->num_experts +
                               8 * by_expert);
   }

@@ -4,11 +4,13 @@
 // and the runtime is held to it: its counted FLOPs, stashed and sent bytes equal the sums exactly.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "quatrain/base/units.h"
+#include "quatrain/cost/expert_load.h"
 #include "quatrain/mesh/mesh.h"
 #include "quatrain/mesh/placement.h"
 #include "quatrain/schedule/action.h"
@@ -26,10 +28,11 @@ struct WorkShape {
   Dtype dtype = Dtype::kFloat32;
   Recompute recompute = Recompute::kNone;
   std::int64_t head_chunk_tokens = 512;
-  std::vector<std::string> trainable;  // glob patterns; empty: all parameters
-  TensorSplit split = {};              // this rank's place along tp
-  bool gather_again = false;           // Plan's
-  int overlap_chunks = 1;              // Plan's
+  std::vector<std::string> trainable;      // glob patterns; empty: all parameters
+  TensorSplit split = {};                  // this rank's place along tp
+  bool gather_again = false;               // Plan's
+  int overlap_chunks = 1;                  // Plan's
+  std::optional<ExpertLoad> experts = {};  // of each layer that has any; nothing: even_load()
   bool fused_backward = true;  // a layer's weight half follows its input half; else any time later
 };
 // What the plan says of it, for rank `rank` of its mesh; `head_chunk_tokens` and `trainable` are

@@ -22,9 +22,14 @@ std::int64_t largest(const std::vector<std::int64_t>& sizes) {
   return *std::max_element(sizes.begin(), sizes.end());
 }
 
-const AxisSet kShard = Axis::kDpShard;
-const AxisSet kReplicate = Axis::kDpReplicate;
-const AxisSet kData = kShard | kReplicate;
+struct View {
+  AxisSet shard, replicate;
+  AxisSet all() const { return shard | replicate; }
+};
+const View kDense{Axis::kDpShard, Axis::kDpReplicate};
+const View kExperts{Axis::kEdpShard, Axis::kEdpReplicate};
+
+const View& view_of(const ZeroUnit& unit) { return unit.of_experts ? kExperts : kDense; }
 
 const std::string kTable(kTiedTable);  // unit_specs()' names
 const std::string kEmbedding = "embedding";
@@ -53,9 +58,12 @@ std::int64_t ZeroUnit::trainable_numel(int of_summands) const {
 
 namespace {
 
-ZeroUnit zero_unit(const UnitSpec& spec, int pieces) {
+ZeroUnit zero_unit(const UnitSpec& spec, const ZeroShape& shape) {
   ZeroUnit unit;
   unit.name = spec.name;
+  unit.trained = spec.trained;
+  unit.of_experts = spec.parameters.front().info.expert >= 0;
+  const int pieces = shape.sharded ? shape.mesh.degree(view_of(unit).shard) : 1;
   for (const LocalParameter& local : spec.parameters) {
     unit.shapes.push_back(local.shape());
     unit.trainable.push_back(local.info.trainable);
@@ -79,7 +87,7 @@ class UnitNumbers {
     const auto unit = numbers_.find(name);
     CHECK(unit != numbers_.end(), "no unit {} on this rank", name);
     layer.values.push_back(unit->second);
-    if (units_[static_cast<std::size_t>(unit->second)].trainable_numel() > 0) {
+    if (units_[static_cast<std::size_t>(unit->second)].trained) {
       layer.grads.push_back(unit->second);
     }
   }
@@ -99,7 +107,9 @@ LayerUnits layer_units(const ModelSpec& model, const UnitNumbers& units, int lay
       if (units.has(name)) units.use(uses, name);
     }
   } else if (!ends) {
-    units.use(uses, fmt::format("layers.{}", layer - 1));
+    const std::string name = fmt::format("layers.{}", layer - 1);
+    units.use(uses, name);
+    if (units.has(name + ".experts")) units.use(uses, name + ".experts");
   } else {
     units.use(uses, "head");
     if (model.tied) units.use(uses, units.has(kTable) ? kTable : kEmbedding);
@@ -116,6 +126,8 @@ ZeroShape zero_shape(const ModelSpec& model, const Plan& plan,
   shape.zero_stage = plan.zero_stage;
   shape.dtype = plan.dtype;
   shape.mesh = Mesh(plan.degrees, plan.axis_order, rank);
+  const bool cuts_experts = model.experts && shape.mesh.degree(kExperts.shard) > 1;
+  shape.sharded = plan.zero_stage > 0 && (shape.mesh.degree(kDense.shard) > 1 || cuts_experts);
   CHECK(!rank_of_stage.empty() || shape.mesh.degree(Axis::kPp) == 1,
         "which of {} pipeline ranks holds which stage is not said", shape.mesh.degree(Axis::kPp));
   shape.stages = stages_of_rank(
@@ -124,14 +136,14 @@ ZeroShape zero_shape(const ModelSpec& model, const Plan& plan,
       shape.mesh.coord(Axis::kPp));
   for (const UnitSpec& spec :
        unit_specs(model, tensor_split(plan, rank), trainable, shape.stages)) {
-    shape.units.push_back(zero_unit(spec, shape.pieces()));
+    shape.units.push_back(zero_unit(spec, shape));
   }
   return shape;
 }
 
-int ZeroShape::pieces() const { return zero_stage == 0 ? 1 : mesh.degree(kShard); }
-
-int ZeroShape::piece() const { return pieces() == 1 ? 0 : mesh.coord(kShard); }
+std::size_t ZeroShape::piece(const ZeroUnit& unit) const {
+  return unit.cut() ? static_cast<std::size_t>(mesh.coord(view_of(unit).shard)) : 0;
+}
 
 std::vector<StageUnits> stage_units(const ModelSpec& model, const ZeroShape& shape) {
   const UnitNumbers units(shape.units);
@@ -168,10 +180,11 @@ class ZeroWire {
       if (kind == ActionKind::kUnshard) gather(unit_of(unit), count);
       if (kind == ActionKind::kReduceTied) sum_copies(count);
       if (kind != ActionKind::kReduceGrad) continue;
-      sum_terms(unit_of(unit), count);
-      reduce(unit_of(unit), count);
+      const bool later = shape_.sharded && !unit_of(unit).cut();
+      sum_terms(unit_of(unit), later ? 1 : count);
+      if (!later && unit_of(unit).trainable_numel() > 0) reduce(unit_of(unit), count);
     }
-    if (pieces_ > 1) sum_shards();
+    if (shape_.sharded) sum_shards();
     return std::move(costs_);
   }
 
@@ -183,10 +196,13 @@ class ZeroWire {
     costs_[group][operation] += WireCost{times, times * sent};
   }
 
+  std::string group_of(AxisSet axes) const { return group_name(shape_.mesh, axes); }
+  static int shards(const ZeroUnit& unit) { return static_cast<int>(unit.value_pieces.size()); }
+
   void gather(const ZeroUnit& unit, std::int64_t times) {
-    if (pieces_ == 1) return;
-    const std::int64_t sent = gather_wire(pieces_, largest(unit.value_pieces));
-    add(group_name(shape_.mesh, kShard), "all_gather", times, {sent * size_of(shape_.dtype)});
+    if (!unit.cut()) return;
+    const std::int64_t sent = gather_wire(shards(unit), largest(unit.value_pieces));
+    add(group_of(view_of(unit).shard), "all_gather", times, {sent * size_of(shape_.dtype)});
   }
   // Over tp, before data ranks reduce. Every rank leaves one term in `summands` ranks' sum.
   void sum_terms(const ZeroUnit& unit, std::int64_t times) {
@@ -199,21 +215,22 @@ class ZeroWire {
     }
   }
   void reduce(const ZeroUnit& unit, std::int64_t times) {
-    if (pieces_ > 1) {
-      const std::int64_t sent = gather_wire(pieces_, largest(unit.grad_pieces));
-      add(group_name(shape_.mesh, kShard), "reduce_scatter", times, {sent * wide_size_});
-    } else if (const int ranks = shape_.mesh.degree(kData); ranks > 1) {
-      add(group_name(shape_.mesh, kData), "all_reduce", times,
+    const View& view = view_of(unit);
+    if (unit.cut()) {
+      const std::int64_t sent = gather_wire(shards(unit), largest(unit.grad_pieces));
+      add(group_of(view.shard), "reduce_scatter", times, {sent * wide_size_});
+    } else if (const int ranks = shape_.mesh.degree(view.all()); ranks > 1) {
+      add(group_of(view.all()), "all_reduce", times,
           {all_reduce_wire(ranks, unit.trainable_numel()) * wide_size_});
     }
   }
   // Over replicas of shards, once a step.
   void sum_shards() {
-    const int replicas = shape_.mesh.degree(kReplicate);
-    if (replicas == 1) return;
     for (const ZeroUnit& unit : shape_.units) {
-      if (unit.trainable_numel() == 0) continue;
-      add(group_name(shape_.mesh, kReplicate), "all_reduce", 1,
+      const AxisSet replicate = view_of(unit).replicate;
+      const int replicas = shape_.mesh.degree(replicate);
+      if (replicas == 1 || unit.trainable_numel() == 0) continue;
+      add(group_of(replicate), "all_reduce", 1,
           {all_reduce_wire(replicas, own_piece(unit)) * wide_size_});
     }
   }
@@ -226,11 +243,10 @@ class ZeroWire {
         {all_reduce_wire(2, own_piece(*table)) * wide_size_});
   }
   std::int64_t own_piece(const ZeroUnit& unit) const {
-    return unit.grad_pieces[static_cast<std::size_t>(shape_.piece())];
+    return unit.grad_pieces[shape_.piece(unit)];
   }
 
   const ZeroShape& shape_;
-  const int pieces_ = shape_.pieces();
   const std::int64_t wide_size_ = size_of(wide(shape_.dtype));
   WireCosts costs_;
 };

@@ -3,7 +3,7 @@
 // al., arXiv:1910.02054) and the collectives of a lowered row. The row is the one that the executor
 // walks: there is no second list of collectives. Units are made of what the rank's stages and its
 // share of the matrices hold, so ranks differ along pp, along tp where cuts are uneven, and along
-// dp_shard by their pieces.
+// dp_shard by their pieces; of experts along ep, etp and edp_shard.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -25,23 +25,28 @@ struct ZeroUnit {
   std::vector<std::vector<std::int64_t>> shapes;
   std::vector<bool> trainable;
   std::vector<int> summands;  // ranks of tp whose gradients add up; 1: this one's is whole
-  std::vector<std::int64_t> value_pieces, grad_pieces;  // elements of each of the shape's pieces
+  std::vector<std::int64_t> value_pieces, grad_pieces;  // elements of each of its pieces
+  bool trained = false;                                 // UnitSpec's
+  bool of_experts = false;                              // cut and reduced in the expert view
+  // Whether it is cut at all.
+  bool cut() const { return value_pieces.size() > 1; }
   std::int64_t numel() const;
   std::int64_t trainable_numel() const;
   std::int64_t trainable_numel(int of_summands) const;
 };
 
 // A rank and what it holds. It stays right for another rank of `mesh` at the same place along pp
-// and tp.
+// and tp, and along ep and etp.
 struct ZeroShape {
   std::vector<StageLayers> stages;
   std::vector<ZeroUnit> units;  // in the order of unit_specs()
   int zero_stage = 0;
   Dtype dtype = Dtype::kFloat32;
   Mesh mesh;
-  // Ranks that a unit is cut among: dp_shard, or 1 in stage 0.
-  int pieces() const;
-  int piece() const;  // this rank's
+  // Whether units are cut, where their view has shards: of dp_shard, or edp_shard, ranks each.
+  bool sharded = false;
+  // This rank's piece of a unit.
+  std::size_t piece(const ZeroUnit& unit) const;
 };
 // `rank_of_stage`: of the plan's schedule; empty: one pipeline rank holds all. Throws ConfigError
 // for trainable patterns that match nothing and splits that do not fit.
@@ -75,7 +80,8 @@ double even_zero_bytes(double parameters, int ranks, int zero_stage,
 // What this rank sends for weights and gradients in one step that walks `row` (with_zero()'s),
 // control traffic left out. A gather or reduce of Psi elements sends (n-1) pieces padded to the
 // largest. Where tp leaves terms of gradients, a unit's are summed first: in one call those that
-// all of tp holds, in another (group "tp_repeat") those of repeated key and value heads.
+// all of tp holds, in another (group "tp_repeat") those of repeated key and value heads. Units that
+// are whole while others are cut are reduced once a step.
 // REDUCE_TIED sums this rank's piece of the table's gradient over two ranks (group "pp").
 WireCosts zero_wire(const std::vector<Action>& row, const ZeroShape& shape);
 // All that it sends: zero_wire(), tensor_wire() and message_wire().

@@ -160,7 +160,7 @@ struct Job {
   explicit Job(const Options& o)
       : options(o),
         world(make_self_communicator()),
-        groups(make_rank_groups(*world, Mesh())),
+        groups(make_rank_groups(*world, Mesh(), o.spec.experts.has_value())),
         pipeline(*groups.pipe, {0}),
         model(o.spec, o.build),
         zero(model, groups, 0),

@@ -5,11 +5,15 @@ namespace quatrain {
 namespace {
 
 BuildOptions build_options(const RankJobOptions& options, const Pipeline& pipeline,
-                           Communicator& tensor) {
+                           const Mesh& mesh, RankGroups& groups) {
   BuildOptions build = options.build;
   build.stages = stages_of_rank(stage_layers(options.spec.layers, options.plan.stage_begin),
                                 pipeline.rank_of_stage(), pipeline.rank());
-  build.tp = &tensor;
+  build.tp = groups.tensor.get();
+  if (groups.experts) {
+    build.expert_exchange = groups.experts->exchange.get();
+    build.experts = *tensor_split(options.plan, mesh.rank()).experts;
+  }
   build.tensor = {.sequence_parallel = options.plan.sequence_parallel,
                   .gather_again = options.plan.gather_again,
                   .overlap_chunks = options.plan.overlap_chunks};
@@ -21,9 +25,9 @@ BuildOptions build_options(const RankJobOptions& options, const Pipeline& pipeli
 RankModel::RankModel(const RankJobOptions& options, Communicator& world, bool with_grads)
     : plan(options.plan),
       mesh(plan.degrees, plan.axis_order, world.rank()),
-      groups(make_rank_groups(world, mesh)),
+      groups(make_rank_groups(world, mesh, options.spec.experts.has_value())),
       pipeline(*groups.pipe, options.schedule.rank_of_stage.front()),
-      model(options.spec, build_options(options, pipeline, *groups.tensor)),
+      model(options.spec, build_options(options, pipeline, mesh, groups)),
       units(model, groups, plan.zero_stage) {
   units.allocate(with_grads);
   if (options.fill) {

@@ -4,10 +4,11 @@
 #include "quatrain/comm/self/self.h"
 #include "quatrain/kernels/check.h"
 #include "quatrain/mesh/group_name.h"
+#include "quatrain/nn/expert_parallel.h"
 
 namespace quatrain {
 
-RankGroups make_rank_groups(Communicator& world, const Mesh& mesh) {
+RankGroups make_rank_groups(Communicator& world, const Mesh& mesh, bool experts) {
   CHECK(world.size() == mesh.world_size() && world.rank() == mesh.rank(),
         "rank {} of {} with the mesh {}", world.rank(), world.size(), mesh.to_string());
   const auto group = [&](AxisSet axes) {
@@ -29,6 +30,17 @@ RankGroups make_rank_groups(Communicator& world, const Mesh& mesh) {
   groups.control.tensor = control(Axis::kTp);
   groups.control.shard_tensor = control(shard | Axis::kTp);
   groups.control.alone = make_self_communicator("control");
+  if (!experts) return groups;
+  const AxisSet expert_shard = Axis::kEdpShard;
+  const AxisSet block{Axis::kEp, Axis::kEtp};
+  RankGroups::Experts& of = groups.experts.emplace();
+  of.all = group(expert_shard | Axis::kEdpReplicate);
+  of.shard = group(expert_shard);
+  of.replicate = group(Axis::kEdpReplicate);
+  of.exchange = make_timed(world.group(expert_exchange(mesh), "ep"), *groups.tensor_listener);
+  of.control_shard = control(expert_shard);
+  of.control_block = control(block);
+  of.control_all = control(expert_shard | block);
   return groups;
 }
 

@@ -2,6 +2,7 @@
 // The communicators of a rank, made once, at start, in one order on every rank.
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "quatrain/comm/communicator.h"
 #include "quatrain/comm/timed.h"
@@ -25,8 +26,21 @@ struct RankGroups {
     std::unique_ptr<Communicator> shard_tensor;  // norms: every element of a stage is held here
     std::unique_ptr<Communicator> alone;
   } control;
+  // Of routed experts, which the ranks of a stage share in the mesh's other view.
+  struct Experts {
+    std::unique_ptr<Communicator> all;        // ranks that hold the same experts
+    std::unique_ptr<Communicator> shard;      // of them, those that share one copy
+    std::unique_ptr<Communicator> replicate;  // ranks that hold the same shard
+    std::unique_ptr<Communicator> exchange;   // ranks that rows are exchanged with
+    // For control traffic.
+    std::unique_ptr<Communicator> control_shard;  // pieces of a unit
+    std::unique_ptr<Communicator> control_block;  // every expert is held here once
+    std::unique_ptr<Communicator> control_all;    // norms: shards of every expert
+  };
+  std::optional<Experts> experts;
 };
-// Names are group_name()'s; "control" for those of control traffic.
-RankGroups make_rank_groups(Communicator& world, const Mesh& mesh);
+// Names are group_name()'s, "ep" for the exchange of rows, "control" for those of control traffic.
+// `experts`: whether the model has any.
+RankGroups make_rank_groups(Communicator& world, const Mesh& mesh, bool experts);
 
 }  // namespace quatrain

@@ -15,6 +15,17 @@ namespace {
 enum Seen : std::int64_t { kLoss, kBalance, kRouterZ, kEntropy, kRouterRows, kLoads };
 constexpr std::int64_t kMaximums = 2;
 
+// Of both views of a stage's ranks.
+at::Tensor stage_squares(ZeroUnits& units, const std::vector<std::string>& names) {
+  std::vector<UnitShard> dense, experts;
+  for (const UnitShard& shard : units.shards()) {
+    (shard.unit->of_experts() ? experts : dense).push_back(shard);
+  }
+  const at::Tensor squares = grad_squares(dense, units.holders(), names);
+  if (units.has_experts()) squares.add_(grad_squares(experts, units.expert_holders(), names));
+  return squares;
+}
+
 }  // namespace
 
 StepNumbers::StepNumbers(const Size& size) : size_(size) {
@@ -32,7 +43,7 @@ StepNumbers::StepNumbers(ZeroUnits& units, const std::vector<std::string>& names
     : StepNumbers(size_of(units.model().spec())) {
   CHECK(names.size() == size_.parameters, "{} names of {} parameters", names.size(),
         size_.parameters);
-  squares().copy_(grad_squares(units.shards(), units.holders(), names));
+  squares().copy_(stage_squares(units, names));
   const RouterSums& router = seen_here.router;
   seen()[kLoss] = seen_here.loss;
   seen()[kBalance] = router.balance;

@@ -50,6 +50,7 @@ class WholeModel {
     for (std::size_t i = 0; i < list_.size(); ++i) {
       if (here_.contains(list_[i].name)) first[static_cast<std::int64_t>(i)] = stages.rank();
     }
+    if (units_.has_experts()) units_.expert_ranks().all_reduce(first, ReduceOp::kMin).wait();
     stages.all_reduce(first, ReduceOp::kMin).wait();
     owners_ = first.unbind();
   }
@@ -57,28 +58,52 @@ class WholeModel {
   at::Tensor whole(const ParameterInfo& info, int owner) {
     Communicator& stages = units_.stage_ranks();
     at::Tensor tensor;
-    if (owner == stages.rank()) {
+    if (owner != stages.rank()) {
+      tensor = empty(info.shape);
+    } else if (info.expert >= 0) {
+      tensor = of_block(info);
+    } else {
       const Place& place = here_.at(info.name);
       const at::Tensor local = of_unit(*place.shard, *place.param);
       tensor = whole_over(units_.tensor_ranks(), *place.param, local).contiguous();
-    } else {
-      const at::ScalarType dtype = units_.model().dtype();
-      tensor = at::empty(
-          info.shape,
-          at::TensorOptions(grads_ ? wide(dtype) : dtype).device(units_.model().device()));
     }
     if (stages.size() > 1) stages.broadcast(tensor, owner).wait();
     return tensor;
   }
 
+  at::Tensor empty(const std::vector<std::int64_t>& shape) const {
+    const at::ScalarType dtype = units_.model().dtype();
+    return at::empty(
+        shape, at::TensorOptions(grads_ ? wide(dtype) : dtype).device(units_.model().device()));
+  }
+
+  // An expert's parameter, of which some of the ranks that hold all experts have shares.
+  at::Tensor of_block(const ParameterInfo& info) {
+    Communicator& ranks = units_.expert_ranks();
+    const int etp = units_.model().split().expert_split().etp;
+    const std::int64_t experts = units_.model().spec().experts->num_experts;
+    const std::vector<std::int64_t> nothing(info.shape.size(), 0);
+    std::vector<Box> boxes;
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      const ExpertSplit place{ranks.size() / etp, rank / etp, etp, rank % etp};
+      boxes.push_back(place.holds(info.expert, experts)
+                          ? info.placement.boxes(info.shape, mesh_of(etp, place.etp_rank)).front()
+                          : Box{nothing, nothing});
+    }
+    const auto place = here_.find(info.name);
+    const at::Tensor own =
+        place != here_.end() ? of_unit(*place->second.shard, *place->second.param) : empty({0});
+    return whole_over(ranks, info.shape, boxes, own);
+  }
+
   // This rank's piece of the parameter, out of its unit gathered over the ranks that own it.
   at::Tensor of_unit(const UnitShard& shard, const Param& param) {
     if (gathered_ != &shard) {
-      const UnitCuts pieces = cuts(*shard.unit, units_.owners().size());
+      const UnitCuts pieces = cuts(*shard.unit, units_.owners(*shard.unit).size());
       const at::Tensor& own = grads_ ? shard.grad : shard.value;
       const auto& ends = grads_ ? pieces.grads : pieces.values;
       flat_ = at::empty({ends.back()}, own.options());
-      units_.owners().all_gather(flat_, own, sizes_between(ends)).wait();
+      units_.owners(*shard.unit).all_gather(flat_, own, sizes_between(ends)).wait();
       gathered_ = &shard;
     }
     const std::int64_t begin = grads_ ? shard.unit->grad_offset(param) : shard.unit->offset(param);

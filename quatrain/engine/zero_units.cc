@@ -30,8 +30,12 @@ at::Tensor allocate_grads(const ParamUnit& unit, std::int64_t numel) {
 struct ZeroUnits::Held {
   ParamUnit* unit;
   std::size_t index;                            // in shards_
+  Communicator *all, *shard, *replicate;        // of its view
+  bool frees_values, frees_grads;               // stage 3; stages 2 and 3
   UnitCuts cuts;                                // a piece a rank
   std::vector<std::int64_t> sizes, grad_sizes;  // of the pieces
+  bool cut() const { return sizes.size() > 1; }
+  std::size_t piece() const { return cut() ? static_cast<std::size_t>(shard->rank()) : 0; }
 
   // In flight; a work that is empty is done.
   std::optional<Action> gathering;
@@ -50,19 +54,39 @@ ZeroUnits::ZeroUnits(Model& model, RankGroups& groups, int zero_stage)
       groups_(groups),
       replica_sums_(*groups.tensor, model.kv_repeat()),
       zero_stage_(zero_stage),
-      sharded_(zero_stage >= 1 && groups.shard->size() > 1),
-      frees_values_(zero_stage == 3 && sharded_),
-      frees_grads_(zero_stage >= 2 && sharded_) {
+      sharded_(zero_stage >= 1 && (groups.shard->size() > 1 ||
+                                   (groups.experts && groups.experts->shard->size() > 1))) {
   CHECK(zero_stage >= 0 && zero_stage <= 3, "ZeRO stage {}", zero_stage);
-  const int pieces = sharded_ ? groups.shard->size() : 1;
-  for (const auto& unit : model.units()) {
-    Held& held = held_.emplace_back();
-    held.unit = unit.get();
-    held.index = held_.size() - 1;
-    held.cuts = cuts(*unit, pieces);
-    held.sizes = sizes_between(held.cuts.values);
-    held.grad_sizes = sizes_between(held.cuts.grads);
-  }
+  for (const auto& unit : model.units()) held_.push_back(hold(*unit, held_.size()));
+}
+
+ZeroUnits::Held ZeroUnits::hold(ParamUnit& unit, std::size_t index) {
+  Held held;
+  held.unit = &unit;
+  held.index = index;
+  const bool of_experts = unit.of_experts();
+  held.all = (of_experts ? groups_.experts->all : groups_.all).get();
+  held.shard = (of_experts ? groups_.experts->shard : groups_.shard).get();
+  held.replicate = (of_experts ? groups_.experts->replicate : groups_.replicate).get();
+  held.cuts = cuts(unit, sharded_ ? held.shard->size() : 1);
+  held.sizes = sizes_between(held.cuts.values);
+  held.grad_sizes = sizes_between(held.cuts.grads);
+  held.frees_values = zero_stage_ == 3 && held.cut();
+  held.frees_grads = zero_stage_ >= 2 && held.cut();
+  return held;
+}
+
+Communicator& ZeroUnits::owners(const ParamUnit& unit) {
+  if (!sharded_) return *groups_.control.alone;
+  return unit.of_experts() ? *groups_.experts->control_shard : *groups_.control.shard;
+}
+
+Communicator& ZeroUnits::holders() {
+  return sharded_ ? *groups_.control.shard_tensor : *groups_.control.tensor;
+}
+
+Communicator& ZeroUnits::expert_holders() {
+  return sharded_ ? *groups_.experts->control_all : *groups_.experts->control_block;
 }
 
 ZeroUnits::~ZeroUnits() = default;
@@ -74,19 +98,19 @@ void ZeroUnits::allocate(bool with_grads) {
 
 void ZeroUnits::allocate_shard(Held& held, bool with_grads) {
   ParamUnit& unit = *held.unit;
-  const auto piece = sharded_ ? static_cast<std::size_t>(groups_.shard->rank()) : 0;
+  const std::size_t piece = held.piece();
   shards_.push_back({&unit, held.cuts.values[piece], held.cuts.values[piece + 1], {}, {}});
   UnitShard& shard = shards_.back();
   unit.set_values({});
   unit.set_grads({});
-  if (frees_values_) {
+  if (held.frees_values) {
     shard.value = allocate_values(unit, held.sizes[piece], MemoryCategory::kParams);
   } else {
     unit.set_values(allocate_values(unit, unit.numel(), MemoryCategory::kParams));
     shard.value = unit.flat_value().narrow(0, shard.begin, held.sizes[piece]);
   }
   if (!with_grads) return;
-  if (frees_grads_) {
+  if (held.frees_grads) {
     shard.grad = allocate_grads(unit, held.grad_sizes[piece]);
   } else {
     unit.set_grads(allocate_grads(unit, unit.trainable_numel()));
@@ -96,8 +120,9 @@ void ZeroUnits::allocate_shard(Held& held, bool with_grads) {
 
 // Stages that keep whole values draw all of them: cheaper than a gather.
 void ZeroUnits::initialise(std::uint64_t seed) {
-  for (const UnitShard& shard : shards_) {
-    quatrain::initialise(frees_values_ ? shard : whole(*shard.unit), seed);
+  for (const Held& held : held_) {
+    const UnitShard& shard = shards_[held.index];
+    quatrain::initialise(held.frees_values ? shard : whole(*held.unit), seed);
   }
 }
 
@@ -136,40 +161,43 @@ void ZeroUnits::ready_values(const Action& computation) {
 }
 
 void ZeroUnits::ready_grads(const Action& computation) {
-  if (!frees_grads_ || computation.kind == ActionKind::kBackwardInput) return;
+  if (computation.kind == ActionKind::kBackwardInput) return;
   const bool forward = computation.kind == ActionKind::kForward;
   for_layers_of(computation, [&](const LayerUnits& layer) {
     if (layer.grads_in_forward != forward) return;
-    for (const int unit : layer.grads) open_grads(held_[static_cast<std::size_t>(unit)]);
+    for (const int unit : layer.grads) {
+      Held& held = held_[static_cast<std::size_t>(unit)];
+      if (held.frees_grads) open_grads(held);
+    }
   });
 }
 
 void ZeroUnits::unshard(const Action& action, Held& held) {
-  if (!sharded_) return;
+  if (!held.cut()) return;
   CHECK(!held.gathering && !held.gathered.defined(), "{}: unit {} is gathered already",
         to_string(action), held.unit->name());
   const UnitShard& shard = shards_[held.index];
   at::Tensor out = held.unit->flat_value();
-  if (frees_values_) {
+  if (held.frees_values) {
     out = held.gathered = allocate_values(*held.unit, held.unit->numel(), MemoryCategory::kBuffers);
   }
   held.gathering = action;
   held.gather_began_us = now_us();
-  held.gather = groups_.shard->all_gather(out, shard.value, held.sizes);
+  held.gather = held.shard->all_gather(out, shard.value, held.sizes);
 }
 
 void ZeroUnits::finish_gather(Held& held) {
   if (held.gathering) {
     wait(held.gather, *held.gathering, TraceLane::kGather, held.gather_began_us);
     held.gathering.reset();
-    if (frees_values_) held.unit->set_values(held.gathered);
+    if (held.frees_values) held.unit->set_values(held.gathered);
   }
   CHECK(held.unit->flat_value().defined(), "unit {} is used, but nothing gathered it",
         held.unit->name());
 }
 
 void ZeroUnits::reshard(Held& held) {
-  if (!frees_values_) return;
+  if (!held.frees_values) return;
   finish_gather(held);
   held.unit->set_values({});
   held.gathered.reset();
@@ -185,28 +213,29 @@ void ZeroUnits::open_grads(Held& held) {
 void ZeroUnits::reduce_grad(const Action& action, Held& held) {
   CHECK(!held.reducing, "{}: a reduction of unit {} is in flight", to_string(action),
         held.unit->name());
+  if (held.unit->trainable_numel() == 0) return;  // others' experts are trained
   at::Tensor& grad = held.unit->flat_grad();
   CHECK(grad.defined(), "{}: unit {} has no gradient", to_string(action), held.unit->name());
+  if (sharded_ && !held.cut()) return;  // later: sum_whole_units()
   replica_sums_.sum(*held.unit);
-  const bool alone = (sharded_ ? groups_.shard : groups_.all)->size() == 1;
-  if (alone) return;
+  if (!sharded_ && held.all->size() == 1) return;
   held.reducing = action;
   held.reduction_began_us = now_us();
   if (!sharded_) {
-    held.reduction = groups_.all->all_reduce(grad, ReduceOp::kSum);
+    held.reduction = held.all->all_reduce(grad, ReduceOp::kSum);
     return;
   }
-  const auto rank = static_cast<std::size_t>(groups_.shard->rank());
+  const std::size_t rank = held.piece();
   const at::Tensor own = grad.narrow(0, held.cuts.grads[rank], held.grad_sizes[rank]);
-  held.reduction = groups_.shard->reduce_scatter(own, grad, held.grad_sizes, ReduceOp::kSum);
+  held.reduction = held.shard->reduce_scatter(own, grad, held.grad_sizes, ReduceOp::kSum);
 }
 
 void ZeroUnits::finish_reduction(Held& held) {
   if (!held.reducing) return;
   wait(held.reduction, *held.reducing, TraceLane::kReduce, held.reduction_began_us);
   held.reducing.reset();
-  if (frees_grads_) {
-    const auto rank = static_cast<std::size_t>(groups_.shard->rank());
+  if (held.frees_grads) {
+    const std::size_t rank = held.piece();
     const at::Tensor own =
         held.unit->flat_grad().narrow(0, held.cuts.grads[rank], held.grad_sizes[rank]);
     at::Tensor& sum = shards_[held.index].grad;
@@ -245,21 +274,29 @@ void ZeroUnits::finish_grads() {
   finish_reductions();
   finish_tied();
   for (const Held& held : held_) {
-    CHECK(!frees_grads_ || !held.unit->flat_grad().defined(),
+    CHECK(!held.frees_grads || !held.unit->flat_grad().defined(),
           "the gradient of unit {} was never reduced", held.unit->name());
   }
-  if (sharded_ && groups_.replicate->size() > 1) sum_over_replicas();
+  if (!sharded_) return;
+  sum_whole_units();
+  sum_over_replicas();
+}
+
+void ZeroUnits::sum_whole_units() {
+  for (Held& held : held_) {
+    if (!held.cut()) replica_sums_.sum(*held.unit);
+  }
 }
 
 void ZeroUnits::sum_over_replicas() {
   for (Held& held : held_) {
     const at::Tensor& grad = shards_[held.index].grad;
-    if (!grad.defined()) continue;
+    if (!grad.defined() || held.replicate->size() == 1) continue;
     held.reduction_began_us = now_us();
-    held.reduction = groups_.replicate->all_reduce(grad, ReduceOp::kSum);
+    held.reduction = held.replicate->all_reduce(grad, ReduceOp::kSum);
   }
   for (Held& held : held_) {
-    if (!shards_[held.index].grad.defined()) continue;
+    if (!shards_[held.index].grad.defined() || held.replicate->size() == 1) continue;
     const Action sum = on_unit(0, ActionKind::kReduceGrad, static_cast<int>(held.index));
     wait(held.reduction, sum, TraceLane::kReduce, held.reduction_began_us);
   }
@@ -280,22 +317,23 @@ void ZeroUnits::forget_gathers() {
 }
 
 void ZeroUnits::open_values(ParamUnit& unit) {
-  if (!frees_values_) return;
+  if (unit.flat_value().defined()) return;
   unit.set_values(allocate_values(unit, unit.numel(), MemoryCategory::kBuffers));
 }
 
 void ZeroUnits::keep_values(ParamUnit& unit) {
-  if (!frees_values_) return;
-  const auto shard = std::find_if(shards_.begin(), shards_.end(),
-                                  [&](const UnitShard& s) { return s.unit == &unit; });
-  CHECK(shard != shards_.end(), "unit {} is not of these", unit.name());
-  shard->value.copy_(unit.flat_value().narrow(0, shard->begin, shard->end - shard->begin));
+  const auto held =
+      std::find_if(held_.begin(), held_.end(), [&](const Held& h) { return h.unit == &unit; });
+  CHECK(held != held_.end(), "unit {} is not of these", unit.name());
+  if (!held->frees_values) return;
+  const UnitShard& shard = shards_[held->index];
+  shard.value.copy_(unit.flat_value().narrow(0, shard.begin, shard.end - shard.begin));
   unit.set_values({});
 }
 
 void ZeroUnits::gather_kept_values() {
-  if (!sharded_ || frees_values_) return;
   for (std::size_t i = 0; i < held_.size(); ++i) {
+    if (held_[i].frees_values) continue;
     unshard(on_unit(0, ActionKind::kUnshard, static_cast<int>(i)), held_[i]);
     finish_gather(held_[i]);
   }

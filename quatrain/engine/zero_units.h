@@ -9,11 +9,13 @@
 //   2            whole                 this rank's shard        reduce_scatter, then freed
 //   3            this rank's shard     this rank's shard        reduce_scatter, then freed
 //
-// A group of one rank has nothing to gather or reduce: its shard is the whole. Under tensor
-// parallelism units hold this rank's pieces of parameters, and a reduction begins with the sum over
-// copies (engine/replica_sums.h). Under hybrid
-// sharding (dp_replicate x dp_shard) the shards' gradients are summed over the replicas once, at
-// the end of the step. Units are numbered on their rank, over all of its stages.
+// A group of one rank has nothing to gather or reduce: its shard is the whole. Units of routed
+// experts have the groups of the expert view; where one view has shards and the other has none, a
+// whole unit's gradients are reduced once, at the end of the step. Under tensor parallelism units
+// hold this rank's pieces of parameters, and a reduction begins with the sum over copies
+// (engine/replica_sums.h). Under hybrid sharding (dp_replicate x dp_shard) the shards' gradients
+// are summed over the replicas once, at the end of the step. Units are numbered on their rank, over
+// all of its stages.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -42,12 +44,14 @@ class ZeroUnits {
   void initialise(std::uint64_t seed);
   // What this rank owns and its optimizer updates, a shard a unit; valid from allocate() on.
   std::span<const UnitShard> shards() const { return shards_; }
-  // The ranks that own one shard each of these units; this rank alone where it owns them whole.
-  Communicator& owners() { return sharded_ ? *groups_.control.shard : *groups_.control.alone; }
-  // The ranks that hold between them every element of these units.
-  Communicator& holders() {
-    return sharded_ ? *groups_.control.shard_tensor : *groups_.control.tensor;
-  }
+  // The ranks that own one shard each of a unit; this rank alone where it owns it whole.
+  Communicator& owners(const ParamUnit& unit);
+  // The ranks that hold between them every element of the dense units, or of the experts'.
+  Communicator& holders();
+  Communicator& expert_holders();
+  // The ranks that hold every expert of their layers between them, each in whole shards.
+  bool has_experts() const { return groups_.experts.has_value(); }
+  Communicator& expert_ranks() { return *groups_.experts->control_block; }
   // The ranks that read each sample of a step between them, for control traffic.
   Communicator& readers() { return *groups_.control.all; }
   // The ranks that hold the stages between them, for control traffic.
@@ -59,8 +63,8 @@ class ZeroUnits {
   int zero_stage() const { return zero_stage_; }
   Model& model() const { return model_; }
 
-  // Whether values are whole only between UNSHARD and RESHARD.
-  bool frees_values() const { return frees_values_; }
+  // Whether some values are whole only between UNSHARD and RESHARD.
+  bool frees_values() const { return zero_stage_ == 3 && sharded_; }
   // Of each stage of the model; those of other ranks have no layers here.
   const std::vector<StageUnits>& stages() const { return stages_; }
 
@@ -90,6 +94,7 @@ class ZeroUnits {
  private:
   struct Held;  // a unit's buffers and what is in flight for it
 
+  Held hold(ParamUnit& unit, std::size_t index);
   void allocate_shard(Held& held, bool with_grads);
   template <class F>
   void for_layers_of(const Action& computation, const F& f);
@@ -101,6 +106,7 @@ class ZeroUnits {
   void finish_reduction(Held& held);
   void finish_reductions();
   void finish_tied();
+  void sum_whole_units();
   void sum_over_replicas();
   double now_us() const;
   void wait(Work& work, const Action& action, TraceLane lane, double began_us);
@@ -110,9 +116,7 @@ class ZeroUnits {
   RankGroups& groups_;
   ReplicaSums replica_sums_;
   int zero_stage_;
-  bool sharded_;       // there are shards, of more than one rank
-  bool frees_values_;  // stage 3
-  bool frees_grads_;   // stages 2 and 3
+  bool sharded_;  // some units have shards, of more than one rank
   std::vector<Held> held_;
   std::vector<UnitShard> shards_;
   std::optional<Action> tying_;  // in flight

@@ -87,19 +87,20 @@ ExpertParams deal_expert(Dealer& dealer) {
   return params;
 }
 
-MoeParams deal_moe(const Experts& experts, Dealer& dealer) {
+MoeParams deal_moe(const Experts& experts, std::int64_t held, Dealer& dealer, Dealer& of_experts) {
   MoeParams params;
   params.router = dealer.next();
   params.bias = dealer.next_if(experts.selection_bias);
-  for (std::int64_t e = 0; e < experts.num_experts; ++e) {
-    params.experts.push_back(deal_expert(dealer));
-  }
+  for (std::int64_t e = 0; e < held; ++e) params.experts.push_back(deal_expert(of_experts));
+  of_experts.finish();
   if (experts.num_shared > 0) params.shared = deal_expert(dealer);
   return params;
 }
 
-BlockParams deal_block(const ModelSpec& spec, std::int64_t layer, ParamUnit& unit) {
-  Dealer dealer(unit);
+// `units`: the block's, and its experts' when it has any.
+BlockParams deal_block(const ModelSpec& spec, const std::vector<ParamUnit*>& units,
+                       std::int64_t held) {
+  Dealer dealer(*units.front());
   const bool norm_bias = spec.norm == NormKind::kLayerNorm;
   BlockParams params;
   params.norm1 = dealer.next();
@@ -111,8 +112,9 @@ BlockParams deal_block(const ModelSpec& spec, std::int64_t layer, ParamUnit& uni
   }
   params.norm2 = dealer.next();
   params.norm2_bias = dealer.next_if(norm_bias);
-  if (spec.layer_is_sparse(layer)) {
-    params.mlp = deal_moe(*spec.experts, dealer);
+  if (units.size() > 1) {
+    Dealer of_experts(*units.back());
+    params.mlp = deal_moe(*spec.experts, held, dealer, of_experts);
   } else {
     params.mlp = deal_mlp(spec, dealer);
   }
@@ -143,12 +145,12 @@ std::int64_t rotary_positions(const ModelSpec& spec, const BuildOptions& options
 class StageBuilder {
  public:
   StageBuilder(const ModelSpec& spec, const BuildOptions& options, const Units& units,
-               const TensorParallel& tp)
+               const TensorParallel& tp, const ExpertParallel& ep)
       : spec_(spec),
         options_(options),
         units_(units),
         tp_(tp),
-        context_{tp,
+        context_{tp, ep,
                  make_rotary(spec, rotary_positions(spec, options), options.dtype, options.device),
                  options.recompute == Recompute::kSelective} {}
 
@@ -183,9 +185,12 @@ class StageBuilder {
   }
 
   std::unique_ptr<Layer> block(std::int64_t index) {
-    ParamUnit& unit = next_unit();
-    auto block =
-        std::make_unique<Block>(spec_, index, unit, deal_block(spec_, index, unit), context_);
+    std::vector<ParamUnit*> units{&next_unit()};
+    if (spec_.layer_is_sparse(index)) units.push_back(&next_unit());
+    const std::int64_t held =
+        spec_.experts ? context_.ep.held(spec_.experts->num_experts).size() : 0;
+    const BlockParams params = deal_block(spec_, units, held);
+    auto block = std::make_unique<Block>(spec_, index, std::move(units), params, context_);
     if (options_.recompute != Recompute::kFull) return block;
     return std::make_unique<Recomputed>(std::move(block));
   }
@@ -215,10 +220,10 @@ class StageBuilder {
 }  // namespace
 
 Units build_units(const ModelSpec& spec, const BuildOptions& options,
-                  const std::vector<StageLayers>& stages, const TensorParallel& tp) {
+                  const std::vector<StageLayers>& stages, const TensorSplit& split) {
   check_buildable(spec);
   Units units;
-  for (UnitSpec& unit : unit_specs(spec, tp.split(), options.trainable, stages)) {
+  for (UnitSpec& unit : unit_specs(spec, split, options.trainable, stages)) {
     units.push_back(std::make_unique<ParamUnit>(unit.name, std::move(unit.parameters),
                                                 options.dtype, options.device));
   }
@@ -227,8 +232,9 @@ Units build_units(const ModelSpec& spec, const BuildOptions& options,
 
 std::vector<std::unique_ptr<Layer>> build_layers(const ModelSpec& spec, const BuildOptions& options,
                                                  const std::vector<StageLayers>& stages,
-                                                 const Units& units, const TensorParallel& tp) {
-  StageBuilder builder(spec, options, units, tp);
+                                                 const Units& units, const TensorParallel& tp,
+                                                 const ExpertParallel& ep) {
+  StageBuilder builder(spec, options, units, tp, ep);
   for (const StageLayers& stage : stages) {
     for (int layer = stage.begin; layer < stage.end; ++layer) builder.add(layer);
   }

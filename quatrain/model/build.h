@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "quatrain/model/model.h"
+#include "quatrain/nn/expert_parallel.h"
 #include "quatrain/nn/layer.h"
 
 namespace quatrain {
@@ -13,11 +14,12 @@ using Units = std::vector<std::unique_ptr<ParamUnit>>;
 
 // unit_specs() of these stages.
 Units build_units(const ModelSpec& spec, const BuildOptions& options,
-                  const std::vector<StageLayers>& stages, const TensorParallel& tp);
-// The stages' layers over those units (borrowed, as `tp` is). Throws ConfigError for families that
-// have no blocks yet.
+                  const std::vector<StageLayers>& stages, const TensorSplit& split);
+// The stages' layers over those units (borrowed, as `tp` and `ep` are). Throws ConfigError for
+// families that have no blocks yet.
 std::vector<std::unique_ptr<Layer>> build_layers(const ModelSpec& spec, const BuildOptions& options,
                                                  const std::vector<StageLayers>& stages,
-                                                 const Units& units, const TensorParallel& tp);
+                                                 const Units& units, const TensorParallel& tp,
+                                                 const ExpertParallel& ep);
 
 }  // namespace quatrain

@@ -22,6 +22,12 @@ TensorParallelOptions tensor_options(const BuildOptions& options) {
   return tensor;
 }
 
+TensorSplit split_of(const TensorParallel& tp, const BuildOptions& options) {
+  TensorSplit split = tp.split();
+  if (options.expert_exchange != nullptr) split.experts = options.experts;
+  return split;
+}
+
 std::vector<StageLayers> stages_of(const ModelSpec& spec, const BuildOptions& options) {
   return options.stages.empty() ? stage_layers(spec.layers, {0}) : options.stages;
 }
@@ -36,8 +42,11 @@ Model::Model(const ModelSpec& spec, const BuildOptions& options)
       alone_(make_self_communicator("tp")),
       tp_(std::make_unique<TensorParallel>(options.tp != nullptr ? *options.tp : *alone_,
                                            tensor_options(options))),
-      units_(build_units(spec, options, stages_, *tp_)),
-      layers_(build_layers(spec, options, stages_, units_, *tp_)) {}
+      split_(split_of(*tp_, options)),
+      ep_(std::make_unique<ExpertParallel>(
+          options.expert_exchange != nullptr ? *options.expert_exchange : *alone_, split_)),
+      units_(build_units(spec, options, stages_, split_)),
+      layers_(build_layers(spec, options, stages_, units_, *tp_, *ep_)) {}
 Model::Model(Model&&) noexcept = default;
 Model::~Model() = default;
 

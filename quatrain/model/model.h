@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quatrain/nn/expert_parallel.h"
 #include "quatrain/nn/layer.h"
 #include "quatrain/nn/tensor_parallel.h"
 #include "quatrain/spec/model_spec.h"
@@ -25,7 +26,11 @@ struct BuildOptions {
   std::int64_t max_positions = 0;        // of the rotary table; 0: the spec's
   Communicator* tp = nullptr;            // ranks that share each matrix (borrowed); null: one alone
   TensorParallelOptions tensor{};        // how they do
-  std::vector<StageLayers> stages{};     // this rank's, in order; empty: all layers are one stage
+  // Ranks that exchange rows with this one, of expert_exchange() (borrowed), and its place among
+  // those that hold experts; null: this rank's share of tp holds all of them.
+  Communicator* expert_exchange = nullptr;
+  ExpertSplit experts{};
+  std::vector<StageLayers> stages{};  // this rank's, in order; empty: all layers are one stage
 };
 
 // A rank's stages of the model, each a run of its layers. Owns units and layers; a tied head
@@ -41,6 +46,8 @@ class Model {
   at::ScalarType dtype() const { return dtype_; }
   at::Device device() const { return device_; }
   const TensorParallel& tensor_parallel() const { return *tp_; }
+  // How this rank shares matrices and experts with others.
+  const TensorSplit& split() const { return split_; }
   // Key and value heads of this rank, and how many neighbours hold the same.
   std::int64_t local_kv_heads() const;
   int kv_repeat() const;
@@ -62,6 +69,8 @@ class Model {
   std::vector<StageLayers> stages_;
   std::unique_ptr<Communicator> alone_;  // where no ranks were given
   std::unique_ptr<TensorParallel> tp_;
+  TensorSplit split_;
+  std::unique_ptr<ExpertParallel> ep_;
   std::vector<std::unique_ptr<ParamUnit>> units_;
   std::vector<std::unique_ptr<Layer>> layers_;
 };

@@ -33,11 +33,11 @@ std::unique_ptr<SelfAttention> make_attention(const ModelSpec& spec, std::int64_
 }
 
 std::unique_ptr<FeedForward> make_mlp(const ModelSpec& spec, std::int64_t layer,
-                                      const BlockParams& params, const TensorParallel& tp) {
+                                      const BlockParams& params, const BlockContext& context) {
   if (const auto* moe = std::get_if<MoeParams>(&params.mlp)) {
-    return std::make_unique<Moe>(spec, layer, *moe, tp, kNorm2.y);
+    return std::make_unique<Moe>(spec, layer, *moe, context.tp, context.ep, kNorm2.y);
   }
-  return std::make_unique<Mlp>(spec, layer, std::get<MlpParams>(params.mlp), tp, kNorm2.y);
+  return std::make_unique<Mlp>(spec, layer, std::get<MlpParams>(params.mlp), context.tp, kNorm2.y);
 }
 
 }  // namespace
@@ -46,15 +46,15 @@ std::int64_t gain_leaf(const Pass& pass, const TensorParallel& tp) {
   return tp.cuts_rows() ? tp.own(pass.positions_BT.numel()).size() : pass.positions_BT.size(1);
 }
 
-Block::Block(const ModelSpec& spec, std::int64_t layer, ParamUnit& unit, const BlockParams& params,
-             const BlockContext& context)
-    : unit_(unit),
+Block::Block(const ModelSpec& spec, std::int64_t layer, std::vector<ParamUnit*> units,
+             const BlockParams& params, const BlockContext& context)
+    : units_(std::move(units)),
       tp_(context.tp),
       restore_norms_(context.restore_norms),
       norm1_(params.norm1, params.norm1_bias, spec.norm_eps, kNorm1),
       attention_(make_attention(spec, layer, params, context)),
       norm2_(params.norm2, params.norm2_bias, spec.norm_eps, kNorm2),
-      mlp_(make_mlp(spec, layer, params, context.tp)) {}
+      mlp_(make_mlp(spec, layer, params, context)) {}
 
 at::Tensor Block::forward(const at::Tensor& x_RD, const Pass& pass, Stash& stash) {
   Stash nothing = Stash::discarding();

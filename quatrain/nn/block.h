@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <variant>
+#include <vector>
 
 #include "quatrain/nn/attention.h"
 #include "quatrain/nn/latent_attention.h"
@@ -26,25 +27,27 @@ struct BlockParams {
 // What the blocks of a model share.
 struct BlockContext {
   const TensorParallel& tp;  // borrowed
+  const ExpertParallel& ep;  // borrowed
   RotaryTables rotary;
   bool restore_norms = false;  // selective recomputation: norm outputs are made again, not kept
 };
 
 class Block final : public Layer {
  public:
-  Block(const ModelSpec& spec, std::int64_t layer, ParamUnit& unit, const BlockParams& params,
-        const BlockContext& context);
+  // `units`: the block's, its experts' behind it where it has any.
+  Block(const ModelSpec& spec, std::int64_t layer, std::vector<ParamUnit*> units,
+        const BlockParams& params, const BlockContext& context);
 
   at::Tensor forward(const at::Tensor& x_RD, const Pass& pass, Stash& stash) override;
   at::Tensor backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash& stash,
                             Filler& filler) override;
   void backward_weight(const Pass& pass, Stash& stash) override;
-  std::vector<ParamUnit*> units() override { return {&unit_}; }
+  std::vector<ParamUnit*> units() override { return units_; }
 
  private:
   bool weight_piece(const Pass& pass, Stash& stash) const;
 
-  ParamUnit& unit_;
+  std::vector<ParamUnit*> units_;
   const TensorParallel& tp_;
   bool restore_norms_;
   Norm norm1_;

@@ -49,6 +49,8 @@ class ParamUnit {
   const std::string& name() const { return name_; }
   std::span<Param> params() { return params_; }
   std::span<const Param> params() const { return params_; }
+  // Whether these are a layer's routed experts, which the ranks of the expert view share.
+  bool of_experts() const { return params_.front().info.expert >= 0; }
   Param& param(std::string_view name);  // BugError when it has none of that name
   std::int64_t numel() const { return numel_; }
   std::int64_t trainable_numel() const { return trainable_numel_; }

@@ -24,7 +24,11 @@ std::vector<Box> boxes_of(const Param& param, int degree) {
 
 at::Tensor whole_over(Communicator& tensor, const Param& param, const at::Tensor& piece) {
   if (param.local_shape == param.info.shape) return piece;
-  const std::vector<Box> boxes = boxes_of(param, tensor.size());
+  return whole_over(tensor, param.info.shape, boxes_of(param, tensor.size()), piece);
+}
+
+at::Tensor whole_over(Communicator& holders, const std::vector<std::int64_t>& shape,
+                      const std::vector<Box>& boxes, const at::Tensor& piece) {
   std::vector<std::int64_t> sizes;
   std::int64_t total = 0;
   for (const Box& box : boxes) {
@@ -32,10 +36,11 @@ at::Tensor whole_over(Communicator& tensor, const Param& param, const at::Tensor
     total += box.numel();
   }
   const at::Tensor pieces = at::empty({total}, piece.options());
-  tensor.all_gather(pieces, piece.reshape({-1}), sizes).wait();
-  at::Tensor whole = at::empty(param.info.shape, piece.options());
+  holders.all_gather(pieces, piece.reshape({-1}), sizes).wait();
+  at::Tensor whole = at::empty(shape, piece.options());
   std::int64_t begin = 0;
   for (const Box& box : boxes) {
+    if (box.numel() == 0) continue;
     within(whole, box).copy_(pieces.narrow(0, begin, box.numel()).view(box.size));
     begin += box.numel();
   }

@@ -37,7 +37,7 @@ class Checker {
       for (Problem& problem : own) problems_.push_back(std::move(problem));
       if (sound) model();
     }
-    unsupported(model_known);
+    unsupported();
     return std::move(problems_);
   }
 
@@ -132,7 +132,8 @@ class Checker {
   }
 
   void tensor(const ModelSpec& m) {
-    for (Problem& problem : check_split(m, p_.tp)) problems_.push_back(std::move(problem));
+    const TensorSplit split{.degree = p_.tp, .experts = ExpertSplit{.ep = p_.ep, .etp = p_.etp}};
+    for (Problem& problem : check_split(m, split)) problems_.push_back(std::move(problem));
     if (p_.gather_again && !p_.sequence_parallel) {
       add("parallel.gather_again", "gather_again belongs to sequence_parallel",
           "sequence_parallel = true, or gather_again = false");
@@ -185,11 +186,6 @@ class Checker {
       return;
     }
     router(m);
-    if (m.experts->num_experts % p_.ep != 0) {
-      add("parallel.ep",
-          fmt::format("ep = {} does not divide {} experts", p_.ep, m.experts->num_experts),
-          fitting(m.experts->num_experts));
-    }
     const std::int64_t ranks = data_ranks(p_) * p_.cp * p_.tp;
     if (ranks % (std::int64_t{p_.ep} * p_.etp) != 0) {
       add("parallel.ep",
@@ -214,13 +210,9 @@ class Checker {
   }
 
   // What the runtime does not have yet. Goes when it does.
-  void unsupported(bool model_known) {
-    const std::pair<const char*, int> axes[] = {{"cp", p_.cp}, {"ep", p_.ep}};
-    for (const auto& [axis, degree] : axes) {
-      if (degree <= 1) continue;
-      add(fmt::format("parallel.{}", axis),
-          fmt::format("parallel.{} = {} is not supported yet", axis, degree),
-          fmt::format("{} = 1", axis));
+  void unsupported() {
+    if (p_.cp > 1) {
+      add("parallel.cp", fmt::format("parallel.cp = {} is not supported yet", p_.cp), "cp = 1");
     }
     const auto refuse = [&](bool given, const char* key, const char* remedy) {
       if (given) add(key, fmt::format("{} is not supported yet", key), remedy);
@@ -232,13 +224,6 @@ class Checker {
           "backend = \"thread\", or start under mpirun");
     }
     refuse(c_.comm.backend == "nccl", "comm.backend", "backend = \"thread\" or \"mpi\"");
-    if (model_known && c_.model.experts && p_.etp != p_.tp) {
-      add("parallel.etp",
-          fmt::format("etp = {} with tp = {} is not supported yet: experts are cut as dense "
-                      "matrices are",
-                      p_.etp, p_.tp),
-          fmt::format("etp = {}", p_.tp));
-    }
   }
 
   const RunConfig& c_;

@@ -157,13 +157,19 @@ TEST(RunConfig, ContextParallelismIsRefusedForNow) {
               HasSubstr("parallel.cp = 2 is not supported yet"));
 }
 
-TEST(RunConfig, ExpertsAreCutAsDenseMatricesAre) {
-  const std::string mixtral = "[model]\nname = \"mixtral-8x7b\"\n[parallel]\ntp = 2\n";
-  EXPECT_THAT(to_string(parse(mixtral).problems),
-              HasSubstr("etp = 1 with tp = 2 is not supported yet"));
-  EXPECT_EQ(to_string(parse(mixtral + "etp = 2\n").problems), "");
-  EXPECT_THAT(to_string(parse(mixtral + "etp = 2\nep = 2\n").problems),
-              HasSubstr("ep = 2 is not supported yet"));
+TEST(RunConfig, ExpertsHaveDegreesOfTheirOwn) {
+  const std::string mixtral =
+      "[model]\nname = \"mixtral-8x7b\"\n[parallel]\ntp = 2\ndp_shard = 4\n";
+  EXPECT_EQ(to_string(parse(mixtral).problems), "");
+  for (const char* fits : {"etp = 2\n", "ep = 8\n", "etp = 2\nep = 4\n", "etp = 4\nep = 2\n"}) {
+    EXPECT_EQ(to_string(parse(mixtral + fits).problems), "") << fits;
+  }
+  EXPECT_THAT(to_string(parse(mixtral + "ep = 3\n").problems),
+              HasSubstr("ep = 3 does not divide 8 experts; degrees that fit: 1 2 4 8"));
+  EXPECT_THAT(to_string(parse(mixtral + "etp = 2\nep = 8\n").problems),
+              HasSubstr("ep 8 x etp 2 does not divide the 8 ranks of a stage"));
+  EXPECT_THAT(to_string(parse(mixtral + "etp = 3\n").problems),
+              HasSubstr("etp = 3 neither divides tp = 2 nor is a multiple of it"));
   EXPECT_THAT(to_string(parse(mixtral + "etp = 2\n[training]\nrouter_bias_rate = 0.1\n").problems),
               HasSubstr("the routers of mixtral have no selection bias"));
 }

@@ -16,12 +16,27 @@ bool holds(std::span<const StageLayers> stages, std::int64_t layer) {
                      [layer](const StageLayers& s) { return s.begin <= layer && layer < s.end; });
 }
 
-// Parameters by layer: the list says -1 for the embedding's.
-std::vector<std::vector<LocalParameter>> by_layer(std::vector<LocalParameter> list,
-                                                  std::int64_t blocks) {
-  std::vector<std::vector<LocalParameter>> layers(static_cast<std::size_t>(blocks) + 2);
+struct LayerParameters {
+  std::vector<LocalParameter> dense, experts;
+  bool trains_experts = false;  // here or elsewhere
+};
+
+UnitSpec unit_of(std::string name, std::vector<LocalParameter> parameters) {
+  UnitSpec unit{std::move(name), std::move(parameters)};
+  unit.trained = std::any_of(unit.parameters.begin(), unit.parameters.end(),
+                             [](const LocalParameter& p) { return p.info.trainable; });
+  return unit;
+}
+
+// What is held of each layer: the list says -1 for the embedding.
+std::vector<LayerParameters> by_layer(std::vector<LocalParameter> list, std::int64_t blocks) {
+  std::vector<LayerParameters> layers(static_cast<std::size_t>(blocks) + 2);
   for (LocalParameter& local : list) {
-    layers[static_cast<std::size_t>(local.info.layer + 1)].push_back(std::move(local));
+    LayerParameters& layer = layers[static_cast<std::size_t>(local.info.layer + 1)];
+    const bool expert = local.info.expert >= 0;
+    layer.trains_experts = layer.trains_experts || (expert && local.info.trainable);
+    if (!local.held()) continue;
+    (expert ? layer.experts : layer.dense).push_back(std::move(local));
   }
   return layers;
 }
@@ -74,19 +89,22 @@ std::vector<UnitSpec> unit_specs(const ModelSpec& model, const TensorSplit& spli
   std::vector<UnitSpec> units;
   for (const StageLayers& stage : stages) {
     for (int layer = stage.begin; layer < stage.end; ++layer) {
-      std::vector<LocalParameter> parameters = layers[static_cast<std::size_t>(layer)];
+      auto [parameters, experts, trains_experts] = layers[static_cast<std::size_t>(layer)];
       if (layer == 0 && copy == TiedCopy::kEmbedding) {
-        units.push_back({std::string(kTiedTable), {parameters.front()}});
+        units.push_back(unit_of(std::string(kTiedTable), {parameters.front()}));
         parameters.erase(parameters.begin());
         if (parameters.empty()) continue;
       }
-      units.push_back({unit_name(layer, model.layers), std::move(parameters)});
+      units.push_back(unit_of(unit_name(layer, model.layers), std::move(parameters)));
+      if (experts.empty()) continue;
+      units.push_back({unit_name(layer, model.layers) + ".experts", std::move(experts)});
+      units.back().trained = trains_experts;
     }
   }
   if (copy == TiedCopy::kHead) {
-    LocalParameter table = layers.front().front();
+    LocalParameter table = layers.front().dense.front();
     table.counted = false;
-    units.push_back({std::string(kTiedTable), {std::move(table)}});
+    units.push_back(unit_of(std::string(kTiedTable), {std::move(table)}));
   }
   return units;
 }

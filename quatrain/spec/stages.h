@@ -33,16 +33,19 @@ inline constexpr std::string_view kTiedTable = "table";
 
 // The schedulable piece of ZeRO: parameters that are gathered, freed and reduced together.
 struct UnitSpec {
-  std::string name;  // "embedding", "layers.3", "head", "table"
+  std::string name;  // "embedding", "layers.3", "layers.3.experts", "head", "table"
   std::vector<LocalParameter> parameters;
+  bool trained = false;  // some of it, on some of the ranks that hold the layer's experts
 };
 
 // What a rank holds, in the order of its layers: the embedding, each block and the head are one
-// unit. A tied table is the embedding's; where the head is on another rank, each of the two has a
-// copy, a unit of its own on both ("table", ahead of the embedding's other parameters or behind the
-// head's), so that they are cut alike and their gradients can be summed shard by shard. The head's
-// copy counts in no norm. `trainable`: glob patterns; empty: all. Throws ConfigError for patterns
-// that match nothing in the whole model, and as local_parameters() does.
+// unit, but for a block's routed experts, which other ranks share than its dense parameters: those
+// that are here are a unit behind the block's. A tied table is the embedding's; where the head is
+// on another rank, each of the two has a copy, a unit of its own on both ("table", ahead of the
+// embedding's other parameters or behind the head's), so that they are cut alike and their
+// gradients can be summed shard by shard. The head's copy counts in no norm. `trainable`: glob
+// patterns; empty: all. Throws ConfigError for patterns that match nothing in the whole model, and
+// as local_parameters() does.
 std::vector<UnitSpec> unit_specs(const ModelSpec& model, const TensorSplit& split,
                                  const std::vector<std::string>& trainable,
                                  std::span<const StageLayers> stages);

@@ -22,6 +22,10 @@ ShardSpec with_repeats(ShardSpec placement, const std::vector<std::int64_t>& sha
   return placement;
 }
 
+Box empty_box(std::size_t dims) {
+  return {std::vector<std::int64_t>(dims, 0), std::vector<std::int64_t>(dims, 0)};
+}
+
 int replicas(const ShardSpec& placement, int degree) {
   for (const ShardSpec::On& on : placement.on) {
     if (const auto* shard = std::get_if<Shard>(&on.placement)) return shard->repeat;
@@ -45,10 +49,33 @@ std::vector<std::int64_t> fitting_degrees(const ModelSpec& model) {
   std::vector<std::int64_t> fit;
   for (std::int64_t degree : divisors(model.heads)) {
     const bool kv = model.latent || model.kv_heads % degree == 0 || degree % model.kv_heads == 0;
-    const bool wide = degree <= model.ffn && (!model.experts || degree <= model.experts->ffn);
-    if (kv && wide && degree <= model.vocab) fit.push_back(degree);
+    if (kv && degree <= model.ffn && degree <= model.vocab) fit.push_back(degree);
   }
   return fit;
+}
+
+Problems check_experts(const Experts& experts, const TensorSplit& split) {
+  Problems problems;
+  const auto [ep, ep_rank, etp, etp_rank] = split.expert_split();
+  if (experts.num_experts % ep != 0) {
+    problems.push_back({"parallel.ep",
+                        fmt::format("ep = {} does not divide {} experts", ep, experts.num_experts),
+                        "degrees that fit: " + join(divisors(experts.num_experts), " ")});
+  }
+  if (etp > experts.ffn) {
+    problems.push_back(
+        {"parallel.etp",
+         fmt::format("etp = {} is more than an expert's width = {}", etp, experts.ffn),
+         "keep experts whole: etp = 1, and a larger ep"});
+  }
+  if (split.degree % etp != 0 && etp % split.degree != 0) {
+    problems.push_back(
+        {"parallel.etp",
+         fmt::format("etp = {} neither divides tp = {} nor is a multiple of it", etp, split.degree),
+         fmt::format("degrees that fit: {}, and multiples of {}", join(divisors(split.degree), " "),
+                     split.degree)});
+  }
+  return problems;
 }
 
 }  // namespace
@@ -63,18 +90,26 @@ Mesh mesh_of(int degree, int rank) {
 
 TensorSplit tensor_split(const Plan& plan, int world_rank) {
   const Mesh mesh(plan.degrees, plan.axis_order, world_rank);
-  return {mesh.degree(Axis::kTp), mesh.coord(Axis::kTp), plan.sequence_parallel};
+  return {mesh.degree(Axis::kTp), mesh.coord(Axis::kTp), plan.sequence_parallel,
+          ExpertSplit{mesh.degree(Axis::kEp), mesh.coord(Axis::kEp), mesh.degree(Axis::kEtp),
+                      mesh.coord(Axis::kEtp)}};
 }
 
 std::vector<LocalParameter> local_parameters(const ModelSpec& model, const TensorSplit& split) {
-  throw_if_any(check_split(model, split.degree));
-  const Mesh mesh = mesh_of(split.degree, split.rank);
+  throw_if_any(check_split(model, split));
+  const ExpertSplit experts = split.expert_split();
+  const Mesh dense = mesh_of(split.degree, split.rank);
+  const Mesh of_expert = mesh_of(experts.etp, experts.etp_rank);
   std::vector<LocalParameter> list;
   for (ParameterInfo& info : parameters(model)) {
-    info.placement = with_repeats(std::move(info.placement), info.shape, split.degree);
+    const Mesh& mesh = info.expert < 0 ? dense : of_expert;
+    const int degree = mesh.degree(Axis::kTp);
+    info.placement = with_repeats(std::move(info.placement), info.shape, degree);
     LocalParameter& local = list.emplace_back();
-    local.box = info.placement.boxes(info.shape, mesh).front();
-    local.replicas = replicas(info.placement, split.degree);
+    const bool held = info.expert < 0 || experts.holds(info.expert, model.experts->num_experts);
+    local.box =
+        held ? info.placement.boxes(info.shape, mesh).front() : empty_box(info.shape.size());
+    local.replicas = replicas(info.placement, degree);
     local.counted = split.rank % local.replicas == 0;
     local.partial_grad = local.replicas > 1 && partial_grad(info, split);
     local.info = std::move(info);
@@ -101,7 +136,8 @@ std::vector<LocalParameter> whole_parameters(std::vector<ParameterInfo> list) {
   return locals;
 }
 
-Problems check_split(const ModelSpec& model, int degree) {
+Problems check_split(const ModelSpec& model, const TensorSplit& split) {
+  const int degree = split.degree;
   Problems problems;
   const std::string hint = "degrees that fit: " + join(fitting_degrees(model), " ") +
                            "; to use more ranks, split the layers with pp";
@@ -118,11 +154,13 @@ Problems check_split(const ModelSpec& model, int degree) {
   if (degree > model.ffn) {
     refuse(fmt::format("tp = {} is more than intermediate_size = {}", degree, model.ffn));
   }
-  if (model.experts && degree > model.experts->ffn) {
-    refuse(fmt::format("tp = {} is more than an expert's width = {}", degree, model.experts->ffn));
-  }
   if (degree > model.vocab) {
     refuse(fmt::format("tp = {} is more than vocab_size = {}", degree, model.vocab));
+  }
+  if (model.experts) {
+    for (Problem& problem : check_experts(*model.experts, split)) {
+      problems.push_back(std::move(problem));
+    }
   }
   return problems;
 }

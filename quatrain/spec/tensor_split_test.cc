@@ -73,7 +73,7 @@ TEST(TensorSplit, RefusalsNameTheDegreesThatFit) {
   ModelSpec model = catalog_model("tiny-llama").spec;
   model.heads = 6;
   model.kv_heads = 3;
-  const std::string text = to_string(check_split(model, 2));
+  const std::string text = to_string(check_split(model, {.degree = 2}));
   EXPECT_THAT(text, HasSubstr("tp = 2 neither divides 3 key and value heads nor is a multiple"));
   EXPECT_THAT(text, HasSubstr("degrees that fit: 1 3 6"));
   EXPECT_THROW(local_parameters(model, {2, 0, false}), ConfigError);

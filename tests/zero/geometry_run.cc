@@ -4,6 +4,7 @@
 #include <ATen/ops/equal.h>
 #include <fmt/format.h>
 
+#include <numeric>
 #include <utility>
 
 #include "quatrain/cost/lower.h"
@@ -17,10 +18,14 @@ Plan make_plan(const Recipe& recipe, const Geometry& geometry) {
   plan.degrees[static_cast<std::size_t>(Axis::kDpReplicate)] = geometry.replicas;
   plan.degrees[static_cast<std::size_t>(Axis::kDpShard)] = geometry.shards;
   plan.degrees[static_cast<std::size_t>(Axis::kTp)] = geometry.tensor;
-  if (recipe.spec.experts) {  // cut as dense matrices are
-    plan.degrees[static_cast<std::size_t>(Axis::kEdpReplicate)] = geometry.replicas;
-    plan.degrees[static_cast<std::size_t>(Axis::kEdpShard)] = geometry.shards;
-    plan.degrees[static_cast<std::size_t>(Axis::kEtp)] = geometry.tensor;
+  if (recipe.spec.experts) {
+    const int etp = geometry.etp > 0 ? geometry.etp : geometry.tensor;
+    const int copies = geometry.data_ranks() * geometry.tensor / (geometry.ep * etp);
+    const int replicas = std::gcd(geometry.replicas, copies);
+    plan.degrees[static_cast<std::size_t>(Axis::kEdpReplicate)] = replicas;
+    plan.degrees[static_cast<std::size_t>(Axis::kEdpShard)] = copies / replicas;
+    plan.degrees[static_cast<std::size_t>(Axis::kEp)] = geometry.ep;
+    plan.degrees[static_cast<std::size_t>(Axis::kEtp)] = etp;
   }
   plan.sequence_parallel = geometry.sequence_parallel;
   plan.gather_again = geometry.gather_again;
@@ -89,6 +94,12 @@ std::string Geometry::name() const {
     Geometry stage = *this;
     stage.pipeline = 1;
     return fmt::format("pp {} x {} {}, {}", pipeline, chunks, schedule, stage.name());
+  }
+  if (ep > 1 || etp > 0) {
+    Geometry dense = *this;
+    dense.ep = 1;
+    dense.etp = 0;
+    return fmt::format("ep {} etp {}, {}", ep, etp, dense.name());
   }
   if (tensor > 1) {
     Geometry data = *this;

@@ -31,6 +31,8 @@ struct Geometry {
   int chunks = 1;
   std::vector<std::int64_t> layers = {};  // blocks of each stage; empty: even
   bool gather_once = false;
+  int ep = 1;
+  int etp = 0;  // 0: experts are cut as dense matrices are
   int data_ranks() const { return replicas * shards; }
   int ranks() const { return data_ranks() * tensor * pipeline; }
   std::string name() const;
