@@ -84,7 +84,7 @@ class Configs {
         changes.insert(changes.end(), {"parallel.schedule=1f1b", "parallel.chunks=1",
                                        "parallel.layers_per_stage=[]"});
       }
-      if (axis == Axis::kTp) changes.emplace_back("parallel.etp=1");
+      if (axis == Axis::kTp && subject.model.experts) changes.emplace_back("parallel.etp=1");
       return with_batch_of(changed(changes), subject);
     } catch (const ConfigError&) {
       return std::nullopt;
@@ -153,6 +153,7 @@ std::string geometry(const RunConfig& config) {
 
 std::string title(const VerifyRow& row) {
   const bool tensor = row.kind == Observed::kGradient || row.kind == Observed::kWeight;
+  if (row.kind == Observed::kRouter) return row.tensor;
   return tensor ? fmt::format("{} of {}", name(row.kind), row.tensor) : std::string(name(row.kind));
 }
 

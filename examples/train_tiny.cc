@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   MemoryOwner memory;
   const RankThread rank({.threads = 1, .memory = &memory});
   const auto world = make_self_communicator();
-  RankGroups groups = make_rank_groups(*world, Mesh());
+  RankGroups groups = make_rank_groups(*world, Mesh(), false);
   Model model(spec, {});
   ZeroUnits units(model, groups, /*zero_stage=*/0);
   Pipeline pipeline(*groups.pipe, /*rank_of_stage=*/{0});

@@ -3,6 +3,7 @@
 // choices and what arrives (nn/expert_parallel.h says which ranks exchange rows).
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "quatrain/spec/model_spec.h"
@@ -19,7 +20,12 @@ struct ExpertLoad {
   std::int64_t from_away() const;
 };
 
-// Of a micro-batch of `rows` rows at every rank: each expert gets as many, the first ones the rest.
+// How many choices of these experts `rows` rows make.
+using ChoicesOf = std::function<std::int64_t(Range experts, std::int64_t rows)>;
+// Of a micro-batch of `rows` rows at every rank.
+ExpertLoad load_of(std::int64_t experts, const TensorSplit& split, std::int64_t rows,
+                   const ChoicesOf& choices);
+// Each expert gets as many, the first ones the rest.
 ExpertLoad even_load(const Experts& experts, const TensorSplit& split, std::int64_t rows);
 
 }  // namespace quatrain

@@ -23,9 +23,9 @@ double largest(const at::Tensor& x) { return x.numel() == 0 ? 0.0 : x.abs().max(
 
 // Sets of axes with more than one rank each, the smallest first: a collective may run over several
 // at once.
-std::vector<AxisSet> axis_sets(const Mesh& mesh) {
+std::vector<AxisSet> axis_sets(const Mesh& mesh, View view) {
   std::vector<Axis> axes;
-  for (const Axis axis : mesh.order()) {
+  for (const Axis axis : axes_of(mesh, view)) {
     if (mesh.degree(axis) > 1) axes.push_back(axis);
   }
   std::vector<std::pair<int, AxisSet>> sets;
@@ -86,12 +86,14 @@ std::string times(double factor) { return fmt::format("{:.6g} times", factor); }
 // The pieces of one tensor beside what they should be, in float64.
 class Patterns {
  public:
-  Patterns(const Scattered& got, const at::Tensor& want, const Mesh& mesh, double tolerance,
-           std::string noun)
-      : mesh_(mesh), sets_(axis_sets(mesh)), noun_(std::move(noun)), tolerance_(tolerance) {
+  Patterns(const Scattered& got, const at::Tensor& want, const Mesh& mesh, const Looked& looked)
+      : mesh_(mesh),
+        sets_(axis_sets(mesh, looked.view)),
+        noun_(looked.noun),
+        tolerance_(looked.tolerance) {
     want_ = want.to(at::kDouble);
     whole_ = assemble(got).to(at::kDouble);
-    bound_ = tolerance * largest(want_);
+    bound_ = tolerance_ * largest(want_);
     for (const Piece& piece : got.pieces) {
       pieces_.push_back({piece.rank, piece.box, piece.values.to(at::kDouble)});
     }
@@ -345,9 +347,14 @@ std::optional<double> common_factor(const at::Tensor& got, const at::Tensor& wan
   return factor;
 }
 
-Diagnosis diagnose(const Scattered& got, const at::Tensor& want, const Mesh& mesh, double tolerance,
-                   const std::string& noun) {
-  const Patterns patterns(got, want, mesh, tolerance, noun);
+std::vector<Axis> axes_of(const Mesh& mesh, View view) {
+  if (view == View::kDense) return mesh.order();
+  return {Axis::kPp, Axis::kEdpReplicate, Axis::kEdpShard, Axis::kEp, Axis::kEtp};
+}
+
+Diagnosis diagnose(const Scattered& got, const at::Tensor& want, const Mesh& mesh,
+                   const Looked& looked) {
+  const Patterns patterns(got, want, mesh, looked);
   for (const auto pattern : {&Patterns::copies_that_differ, &Patterns::factor_of_all,
                              &Patterns::shards_elsewhere, &Patterns::shards_alone}) {
     Diagnosis found = (patterns.*pattern)();

@@ -5,6 +5,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,10 +24,20 @@ struct Diagnosis {
   bool found() const { return !axes.empty() || factor; }
 };
 
-// Why `got`, of all ranks of `mesh`, is not `want` (whole). `noun` stands for it in the hint
-// ("gradient"). What agrees to `tolerance`, relative to the largest element, counts as equal.
-Diagnosis diagnose(const Scattered& got, const at::Tensor& want, const Mesh& mesh, double tolerance,
-                   const std::string& noun);
+// The view of the ranks in which a tensor is shared: routed experts have their own.
+enum class View : std::uint8_t { kDense, kExperts };
+std::vector<Axis> axes_of(const Mesh& mesh, View view);  // slowest first
+
+// What a tensor is called in hints ("gradient"), how it is shared, and what counts as equal,
+// relative to the largest element.
+struct Looked {
+  std::string noun;
+  double tolerance = 0.0;
+  View view = View::kDense;
+};
+// Why `got`, of all ranks of `mesh`, is not `want` (whole).
+Diagnosis diagnose(const Scattered& got, const at::Tensor& want, const Mesh& mesh,
+                   const Looked& looked);
 
 // The factor that got is of want all over, if there is one: what it leaves unexplained is a
 // thousandth of their distance, or rounding (`tolerance`) that is a quarter of it at most.

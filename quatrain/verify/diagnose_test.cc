@@ -47,7 +47,7 @@ struct Says {
   std::string hint;
 };
 void expect(const Scattered& got, const Mesh& mesh, const Says& says) {
-  const Diagnosis found = diagnose(got, right(), mesh, 1e-12, "gradient");
+  const Diagnosis found = diagnose(got, right(), mesh, {"gradient", 1e-12});
   EXPECT_EQ(found.axes, says.axes) << found.hint;
   EXPECT_EQ(found.hint, says.hint);
 }

@@ -12,13 +12,14 @@
 #include "quatrain/base/error.h"
 #include "quatrain/base/text.h"
 #include "quatrain/spec/parameters.h"
+#include "quatrain/verify/expert_fault.h"
 #include "quatrain/verify/planted_fault.h"
 #include "quatrain/verify/stage_fault.h"
 
 namespace quatrain {
 namespace {
 
-enum class Subject : std::uint8_t { kNone, kParameter, kUnit, kGroup, kAxis, kStage };
+enum class Subject : std::uint8_t { kNone, kParameter, kUnit, kGroup, kAxis, kStage, kNumber };
 
 enum class Second : std::uint8_t { kNone, kNumber, kAxis, kMicrobatch };
 
@@ -84,6 +85,27 @@ std::vector<Row> rows_of_ranks() {
   };
 }
 
+std::vector<Row> rows_of_experts() {
+  return {
+      {{"balance", "FACTOR", "the load-balance loss is multiplied"},
+       Subject::kNumber,
+       Second::kNone,
+       make<ScaledBalance>},
+      {{"mean_experts", "", "gradients of experts are means over all data ranks"},
+       Subject::kNone,
+       Second::kNone,
+       make<MeanExperts>},
+      {{"local_router", "", "routers get the gradient of choices that stay on their rank alone"},
+       Subject::kNone,
+       Second::kNone,
+       make<LocalRouter>},
+      {{"weight_order", "", "weights of choices reach the experts in reverse order"},
+       Subject::kNone,
+       Second::kNone,
+       make<WeightOrder>},
+  };
+}
+
 std::vector<Row> rows_of_stages() {
   return {
       {{"missing_weight", "STAGE:M", "a stage adds no weight gradient of a micro-batch"},
@@ -109,6 +131,7 @@ const std::vector<Row>& table() {
   static const std::vector<Row> rows = [] {
     std::vector<Row> all = rows_of_ranks();
     for (const Row& row : rows_of_stages()) all.push_back(row);
+    for (const Row& row : rows_of_experts()) all.push_back(row);
     return all;
   }();
   return rows;
@@ -182,6 +205,7 @@ FaultArguments arguments_of(std::string_view text, std::string_view value, const
     value = value.substr(0, colon);
   }
   arguments.name = value;
+  if (row.subject == Subject::kNumber) arguments.number = number_of(text, value);
   if (row.subject == Subject::kStage) arguments.stage = index_of(text, value);
   if (row.subject == Subject::kParameter) expect_one_of(text, value, parameter_names(spec));
   if (row.subject == Subject::kAxis) {

@@ -40,6 +40,16 @@ Errors at_least_the_median(Errors errors) {
   return errors;
 }
 
+// Of the loads the one number that tells any two apart: choices, each times where it is.
+std::map<std::string, double> router_values(const RouterReport& router) {
+  if (router.loads.empty()) return {};
+  double load = 0.0, place = 1.0;
+  for (const std::vector<double>& of_layer : router.loads) {
+    for (const double choices : of_layer) load += choices * place++;
+  }
+  return {{"balance loss", router.balance}, {"z-loss", router.z}, {"load", load}};
+}
+
 }  // namespace
 
 StepValues values_of(const StepView& view, const StepValues* want) {
@@ -48,6 +58,7 @@ StepValues values_of(const StepView& view, const StepValues* want) {
           view.report.grad_norm,
           want != nullptr ? assemble(view.grads, want->grads) : assemble(view.grads),
           want != nullptr ? assemble(view.weights, want->weights) : assemble(view.weights),
+          router_values(view.report.router),
           view.outputs};
 }
 
@@ -71,6 +82,9 @@ Errors errors_of(const StepValues& got, const StepValues& want) {
   }
   errors[{Observed::kLoss, "loss"}] = relative_error(got.loss, want.loss);
   errors[{Observed::kGradNorm, "grad_norm"}] = relative_error(got.norm, want.norm);
+  for (const auto& [what, value] : want.router) {
+    errors[{Observed::kRouter, what}] = relative_error(got.router.at(what), value);
+  }
   return errors;
 }
 

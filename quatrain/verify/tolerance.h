@@ -15,7 +15,8 @@ struct StepValues {
   int step = 0;
   double loss = 0.0, norm = 0.0;
   NamedTensors grads, weights;
-  std::vector<double> outputs;  // StepView's
+  std::map<std::string, double> router;  // "balance loss", "z-loss", "load"; none without experts
+  std::vector<double> outputs;           // StepView's
 };
 // Of a step that should be `want`: of several copies of a tensor what is furthest from it. Without
 // it, the first copy.

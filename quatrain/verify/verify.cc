@@ -9,6 +9,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "quatrain/base/text.h"
@@ -29,6 +30,7 @@ class Comparison {
         stages_(question.subject.job) {
     for (const ParameterInfo& info : parameters(question.subject.job.spec)) {
       forward_.push_back(info.name);
+      if (info.expert >= 0) experts_.insert(info.name);
     }
   }
 
@@ -44,6 +46,7 @@ class Comparison {
                       const StepValues& got, Diagnosis& diagnosis) const;
   std::string remarks(const std::vector<VerifyRow>& rows, const VerifyRow& first,
                       const Diagnosis& diagnosis, const StepValues& got) const;
+  std::string met_by_the_backward(const std::vector<VerifyRow>& rows, const VerifyRow& first) const;
   void ask_other_geometries();
   bool differs(const Side& side, const VerifyRow& row) const;
   const StepValues& want(int step) const { return reference_.at(static_cast<std::size_t>(step)); }
@@ -53,6 +56,7 @@ class Comparison {
   Tolerances tolerances_;
   StagePattern stages_;
   std::vector<std::string> forward_;  // names in the order of the forward pass
+  std::set<std::string> experts_;     // of routed experts
   std::map<Key, VerifyRow> worst_;
   std::optional<FirstDifference> first_;
   bool explained_ = false;  // by a pattern
@@ -79,9 +83,14 @@ std::vector<VerifyRow> Comparison::rows_of(const StepValues& got, UpdateGain& ga
 }
 
 std::optional<VerifyRow> Comparison::first_of(const std::vector<VerifyRow>& rows) const {
+  // What routers see while the loss is right is wrong by itself.
+  const bool loss_is_right = std::none_of(rows.begin(), rows.end(), [](const VerifyRow& row) {
+    return row.kind == Observed::kLoss && row.differs();
+  });
   const auto place = [&](const VerifyRow& row) {
     const auto name = std::find(forward_.begin(), forward_.end(), row.tensor);
-    return std::pair(row.kind, name - forward_.begin());
+    const bool router = row.kind == Observed::kRouter && loss_is_right;
+    return std::tuple(!router, row.kind, name - forward_.begin());
   };
   std::optional<VerifyRow> first;
   for (const VerifyRow& row : rows) {
@@ -105,15 +114,19 @@ Scattered of_one_number(double value) {
 Diagnosis Comparison::look_at(const VerifyRow& row, const StepView& view,
                               const StepValues& got) const {
   const Mesh mesh = question_.subject.mesh();
-  const std::string noun(name(row.kind));
+  const bool of_router = row.kind == Observed::kRouter;
+  const bool of_experts = of_router || experts_.contains(row.tensor);
+  const Looked looked{of_router ? row.tensor : std::string(name(row.kind)), row.tolerance,
+                      of_experts ? View::kExperts : View::kDense};
   const auto number = [&](double have, double right) {
     Diagnosis found =
-        diagnose(of_one_number(have), at::full({1}, right, at::kDouble), mesh, row.tolerance, noun);
+        diagnose(of_one_number(have), at::full({1}, right, at::kDouble), mesh, looked);
     if (found.axes.empty()) found.factor.reset();  // of one number every error is a factor
     return found;
   };
   if (row.kind == Observed::kLoss) return number(got.loss, want(row.step).loss);
   if (row.kind == Observed::kGradNorm) return number(got.norm, want(row.step).norm);
+  if (of_router) return number(got.router.at(row.tensor), want(row.step).router.at(row.tensor));
   const bool gradient = row.kind == Observed::kGradient;
   const ScatteredTensors& tensors = gradient ? view.grads : view.weights;
   const NamedTensors& right = gradient ? want(row.step).grads : want(row.step).weights;
@@ -123,7 +136,7 @@ Diagnosis Comparison::look_at(const VerifyRow& row, const StepView& view,
   if (should->second.sizes() != at::IntArrayRef(have->second.shape)) {
     return {{}, "the shapes differ", {}};
   }
-  return diagnose(have->second, should->second, mesh, row.tolerance, noun);
+  return diagnose(have->second, should->second, mesh, looked);
 }
 
 // Adds what stages tell; their axis, where the tensor has no pattern of its own.
@@ -154,6 +167,19 @@ std::string layer_name(std::size_t layer, std::size_t layers) {
   return layer + 1 == layers ? "the head" : fmt::format("layers.{}", layer - 1);
 }
 
+// A wrong gradient of an activation reaches all that lies ahead of it.
+std::string Comparison::met_by_the_backward(const std::vector<VerifyRow>& rows,
+                                            const VerifyRow& first) const {
+  std::string last;
+  for (const std::string& tensor : forward_) {
+    const bool differs = std::any_of(rows.begin(), rows.end(), [&](const VerifyRow& row) {
+      return row.kind == Observed::kGradient && row.tensor == tensor && row.differs();
+    });
+    if (differs) last = tensor;
+  }
+  return last == first.tensor ? "" : "; the backward pass meets " + last + " first";
+}
+
 // What the other rows of the step add to the first one's pattern.
 std::string Comparison::remarks(const std::vector<VerifyRow>& rows, const VerifyRow& first,
                                 const Diagnosis& diagnosis, const StepValues& got) const {
@@ -173,6 +199,9 @@ std::string Comparison::remarks(const std::vector<VerifyRow>& rows, const Verify
   const auto loss = std::find_if(rows.begin(), rows.end(), [](const VerifyRow& row) {
     return row.kind == Observed::kLoss && row.differs();
   });
+  if (loss == rows.end() && first.kind == Observed::kGradient && !diagnosis.found()) {
+    return text + met_by_the_backward(rows, first);
+  }
   if (loss == rows.end() || every) return text;
   text += "; the loss differs too: the forward pass is wrong already";
   const std::vector<double>& right = want(got.step).outputs;
@@ -219,7 +248,9 @@ void Comparison::ask_other_geometries() {
   if (!question_.without) return;
   const Mesh mesh = question_.subject.mesh();
   std::vector<std::string> words;
-  for (const Axis axis : mesh.order()) {
+  std::vector<Axis> axes = mesh.order();
+  axes.push_back(Axis::kEp);
+  for (const Axis axis : axes) {
     if (mesh.degree(axis) == 1) continue;
     const std::optional<Side> side = question_.without(axis);
     if (!side || differs(*side, first_->row)) continue;
@@ -253,6 +284,8 @@ std::string_view name(Observed observed) {
       return "grad_norm";
     case Observed::kWeight:
       return "weight";
+    case Observed::kRouter:
+      return "router";
   }
   return "";
 }

@@ -14,8 +14,8 @@
 
 namespace quatrain {
 
-enum class Observed : std::uint8_t { kGradient, kLoss, kGradNorm, kWeight };
-std::string_view name(Observed observed);  // "gradient", "loss", "grad_norm", "weight"
+enum class Observed : std::uint8_t { kGradient, kLoss, kGradNorm, kWeight, kRouter };
+std::string_view name(Observed observed);  // "gradient", "loss", "grad_norm", "weight", "router"
 
 struct Question {
   Side subject;
@@ -31,7 +31,7 @@ struct Question {
 // The largest error of a tensor over the steps, in units of what is allowed.
 struct VerifyRow {
   Observed kind;
-  std::string tensor;  // "loss" and "grad_norm" have no other name
+  std::string tensor;  // "loss" and "grad_norm" have no other name; of routers "balance loss", ...
   int step = 0;        // where it is worst; 0: before the first
   double max_rel = 0.0;
   double tolerance = 0.0;
@@ -39,7 +39,8 @@ struct VerifyRow {
 };
 
 // The first step that differs and in it the first gradient in the order of the forward pass; where
-// no gradient does, the loss, the norm, or the first weight.
+// no gradient does, the loss, the norm, or the first weight. Ahead of all of them what routers saw,
+// where the loss is right.
 struct FirstDifference {
   VerifyRow row;
   std::vector<AxisSet> axes;  // as in Diagnosis

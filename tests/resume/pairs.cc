@@ -85,6 +85,27 @@ std::vector<Geometry> resume_geometries() {
   };
 }
 
+std::vector<Geometry> expert_resume_geometries() {
+  return {
+      {},
+      {.shards = 2, .zero_stage = 3},
+      {.shards = 2, .zero_stage = 3, .ep = 2, .etp = 1},
+      {.shards = 4, .zero_stage = 1, .ep = 4, .etp = 1},
+      {.tensor = 2, .sequence_parallel = true},
+      {.shards = 2, .zero_stage = 3, .tensor = 2, .sequence_parallel = true, .ep = 1, .etp = 1},
+      {.replicas = 2, .shards = 2, .zero_stage = 2, .tensor = 2, .ep = 2, .etp = 1},
+      {.shards = 2,
+       .zero_stage = 1,
+       .accumulation = 4,
+       .schedule = "zb-v",
+       .tensor = 2,
+       .pipeline = 2,
+       .chunks = 2,
+       .ep = 4,
+       .etp = 1},
+  };
+}
+
 ResumePairs::ResumePairs(Recipe recipe) : recipe_(std::move(recipe)) {
   recipe_.steps = kSteps;
   whole_ = run_on_threads(recipe_, {});

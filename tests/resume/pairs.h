@@ -15,6 +15,9 @@ namespace quatrain {
 // 8 ranks, for models of four layers.
 std::vector<Geometry> resume_geometries();
 
+// Experts on one rank, as dense matrices, on ranks of their own and folded across tp: 8.
+std::vector<Geometry> expert_resume_geometries();
+
 class ResumePairs {
  public:
   // Runs all five steps on one rank.

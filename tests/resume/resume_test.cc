@@ -2,7 +2,7 @@
 // Checkpoints across geometries: a covering part of the pairs, each geometry saved and taken up.
 #include <gtest/gtest.h>
 
-#include "tests/pipeline/grid.h"
+#include "tests/experts/parallel_grid.h"
 #include "tests/resume/pairs.h"
 
 namespace quatrain {
@@ -16,9 +16,9 @@ Recipe recipe_of(const ModelSpec& spec) {
 
 // Each geometry to those that lie these many places on in the list.
 void expect_no_fault(const Recipe& recipe, const std::vector<std::size_t>& distances,
-                     std::size_t every = 1) {
+                     std::size_t every = 1,
+                     const std::vector<Geometry>& all = resume_geometries()) {
   ResumePairs pairs(recipe);
-  const std::vector<Geometry> all = resume_geometries();
   for (std::size_t i = 0; i < all.size(); i += every) {
     pairs.save(all[i]);
     for (const std::size_t distance : distances) {
@@ -45,6 +45,15 @@ TEST(Resume, FrozenParametersHaveNoState) {
   Recipe recipe = recipe_of(tensor_llama());
   recipe.trainable = {"*.mlp.*", "lm_head.weight"};
   expect_no_fault(recipe, {13}, 4);
+}
+
+// Experts are named by the model, whatever rank had them: moments and biases with them.
+TEST(Resume, case_046_ExpertsOfAnyRank) {
+  for (const ModelSpec& spec : many_experts()) {
+    Recipe recipe = recipe_of(spec);
+    recipe.router_bias_rate = spec.experts->selection_bias ? 0.05 : 0.0;
+    expect_no_fault(recipe, {3}, 1, expert_resume_geometries());
+  }
 }
 
 TEST(Resume, MomentumOfSgd) {

@@ -48,36 +48,6 @@ struct Counted {
   }
 };
 
-void expect_flops(const StepReport& report, const Recipe& recipe, const GeometryJob& job) {
-  Flops forward{}, input{}, weight{};
-  for (const UnitCost& unit : walk(recipe.spec, work_of(recipe, job))) {
-    forward += unit.forward();
-    input += unit.backward_input();
-    weight += unit.backward_weight();
-  }
-  const auto times = static_cast<double>(job.plan.num_microbatches);
-  const auto counted = [&](PassKind pass) { return static_cast<double>(report.flops[pass]); };
-  EXPECT_EQ(counted(PassKind::kForward), times * forward.value);
-  EXPECT_EQ(counted(PassKind::kBackwardInput), times * input.value);
-  EXPECT_EQ(counted(PassKind::kBackwardWeight), times * weight.value);
-}
-
-void expect_memory(const MemoryUse& live, const MemoryUse& highest, const Recipe& recipe,
-                   const GeometryJob& job) {
-  const ZeroShape shape = zero_shape(recipe.spec, job.plan, recipe.trainable, job.mesh.rank());
-  const StateBytes state = state_bytes(shape, recipe.optimizer.name, 0.0);
-  EXPECT_EQ(live[MemoryCategory::kParams], state.params.value);
-  EXPECT_EQ(live[MemoryCategory::kGrads], state.grads.value);
-  EXPECT_EQ(live[MemoryCategory::kOptimizer], state.optimizer.value);
-  EXPECT_EQ(live[MemoryCategory::kActivations], 0);
-  EXPECT_EQ(live[MemoryCategory::kBuffers], 0);
-  const RowPeaks peaks =
-      row_peaks(job.schedule.per_rank[0], shape, recipe.spec, work_of(recipe, job));
-  EXPECT_EQ(highest[MemoryCategory::kGrads] - live[MemoryCategory::kGrads],
-            peaks.whole_grads.value);
-  EXPECT_EQ(highest[MemoryCategory::kBuffers], peaks.buffers.value);
-}
-
 void expect_the_cost(const Counted& run) {
   static std::mutex mutex;
   const Recipe& recipe = run.recipe;
@@ -94,8 +64,8 @@ void expect_the_cost(const Counted& run) {
     const std::lock_guard lock(mutex);
     SCOPED_TRACE(run.name(job.mesh.rank()));
     EXPECT_EQ(text_of(sent), text_of(want));
-    expect_flops(report, recipe, job);
-    expect_memory(m.live(), m.highest(), recipe, job);
+    expect_flops(report, work_of(recipe, job), job);
+    expect_memory(m, recipe, work_of(recipe, job), job);
   });
 }
 

@@ -21,4 +21,10 @@ std::string text_of(const WireCosts& costs);
 // One micro-batch of the job.
 WorkShape work_of(const Recipe& recipe, const RankJob& job);
 
+// Expectations of a step on a rank without a pipeline: FLOPs of its micro-batches; what it holds
+// between steps and for a while within one.
+void expect_flops(const StepReport& report, const WorkShape& work, const RankJob& job);
+void expect_memory(const MemoryOwner& memory, const Recipe& recipe, const WorkShape& work,
+                   const RankJob& job);
+
 }  // namespace quatrain

@@ -181,7 +181,7 @@ TEST(ZeroNumbers, case_128_case_131_NormCountsEveryElementOnce) {
     for (const auto& [replicas, shards] : {std::pair{1, 1}, {1, 4}, {2, 4}, {4, 2}, {8, 1}}) {
       on_every_rank({}, {replicas, shards, zero, 1}, [](GeometryJob& job) {
         set_grads_of_norm_5(job, "model.layers.1.mlp.down_proj.weight", "model.norm.weight");
-        const double norm = global_grad_norm(job.units.shards(), job.units.owners());
+        const double norm = global_grad_norm(job.units.shards(), job.units.holders());
         const std::lock_guard lock(the_lock);
         EXPECT_NEAR(norm, 5.0, 1e-14);
       });
