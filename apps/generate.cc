@@ -38,6 +38,7 @@ RankJobOptions job_options(const WeightSource& source, const WeightOrigin& origi
   RankJobOptions job;
   job.spec = origin.spec;
   job.plan.degrees[static_cast<std::size_t>(Axis::kTp)] = options.tp;
+  if (job.spec.experts) job.plan.degrees[static_cast<std::size_t>(Axis::kEtp)] = options.tp;
   job.plan.degrees[static_cast<std::size_t>(Axis::kPp)] = options.pp;
   job.plan.stage_begin = first_layers(even_layers(job.spec.layers, options.pp));
   job.schedule = gpipe(options.pp, 1);

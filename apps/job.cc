@@ -106,6 +106,9 @@ BuildOptions build_options(const RunConfig& config) {
   options.recompute = config.training.recompute;
   options.trainable = config.training.trainable;
   options.head_chunk_tokens = config.training.head_chunk_tokens;
+  options.capacity = {config.training.expert_capacity, config.training.expert_drop == "probability"
+                                                           ? kernels::DropBy::kProbability
+                                                           : kernels::DropBy::kPosition};
   return options;
 }
 

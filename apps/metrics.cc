@@ -30,11 +30,9 @@ nlohmann::ordered_json to_json(const StepMetrics& m) {
   line["max_attention_lse"] = m.report.max_attention_lse;
   if (!m.report.router.loads.empty()) {
     const RouterReport& router = m.report.router;
-    line["router"] = {{"balance_loss", router.balance},
-                      {"z_loss", router.z},
-                      {"entropy", router.entropy},
-                      {"max_load", router.worst_load()},
-                      {"loads", router.loads}};
+    line["router"] = {{"balance_loss", router.balance}, {"z_loss", router.z},
+                      {"entropy", router.entropy},      {"max_load", router.worst_load()},
+                      {"dropped", router.dropped},      {"loads", router.loads}};
   }
   line["skipped"] = m.report.skipped;
   line["flops"] = m.report.flops.total();

@@ -140,6 +140,11 @@ std::string geometry(const RunConfig& config) {
     if (mesh.degree(axis) > 1)
       degrees.push_back(fmt::format("{} {}", name(axis), mesh.degree(axis)));
   }
+  for (const Axis axis : {Axis::kEp, Axis::kEtp}) {
+    if (config.model.experts && mesh.degree({Axis::kEp, Axis::kEtp}) > 1) {
+      degrees.push_back(fmt::format("{} {}", name(axis), mesh.degree(axis)));
+    }
+  }
   if (degrees.empty()) degrees.emplace_back("one rank");
   std::string text = fmt::format("{}, zero {}", join(degrees, " x "), plan.zero_stage);
   if (mesh.degree(Axis::kPp) > 1) text += ", " + plan.schedule;

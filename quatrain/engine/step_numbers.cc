@@ -12,7 +12,7 @@ namespace quatrain {
 namespace {
 
 // Places among what layers saw.
-enum Seen : std::int64_t { kLoss, kBalance, kRouterZ, kEntropy, kRouterRows, kLoads };
+enum Seen : std::int64_t { kLoss, kBalance, kRouterZ, kEntropy, kRouterRows, kDropped, kLoads };
 constexpr std::int64_t kMaximums = 2;
 
 // Of both views of a stage's ranks.
@@ -50,6 +50,7 @@ StepNumbers::StepNumbers(ZeroUnits& units, const std::vector<std::string>& names
   seen()[kRouterZ] = router.z;
   seen()[kEntropy] = router.entropy;
   seen()[kRouterRows] = static_cast<double>(router.rows);
+  seen()[kDropped] = static_cast<double>(router.dropped);
   if (router.loads_LE.defined()) {
     seen().narrow(0, kLoads, router.loads_LE.numel()).copy_(router.loads_LE.view({-1}));
   }
@@ -84,6 +85,7 @@ RouterSums StepNumbers::router() const {
   sums.z = number(kRouterZ);
   sums.entropy = number(kEntropy);
   sums.rows = static_cast<std::int64_t>(number(kRouterRows));
+  sums.dropped = static_cast<std::int64_t>(number(kDropped));
   if (size_.experts > 0) {
     sums.loads_LE =
         seen().narrow(0, kLoads, size_.layers * size_.experts).view({size_.layers, size_.experts});

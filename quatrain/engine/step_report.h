@@ -13,9 +13,10 @@ namespace quatrain {
 struct RouterReport {
   double balance = 0.0;
   double z = 0.0;
-  double entropy = 0.0;  // mean over rows and layers, nats
-  std::vector<std::vector<double>>
-      loads;  // by layer: choices of each expert; zeros where it is dense
+  double entropy = 0.0;      // mean over rows and layers, nats
+  std::int64_t dropped = 0;  // choices that found no room
+  // By layer: choices of each expert; zeros where it is dense.
+  std::vector<std::vector<double>> loads;
   // The largest load over the mean one, of the layer where it is worst; 0 without experts.
   double worst_load() const;
 };

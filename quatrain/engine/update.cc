@@ -36,6 +36,7 @@ RouterReport Update::router_report(const RouterSums& sums, std::int64_t trained_
   const double tokens = static_cast<double>(std::max<std::int64_t>(trained_tokens, 1));
   report.balance = sums.balance / tokens;
   report.z = options_.router_z_loss * sums.z / tokens;
+  report.dropped = sums.dropped;
   report.entropy = sums.entropy / static_cast<double>(sums.rows);
   const auto loads = sums.loads_LE.accessor<double, 2>();
   for (std::int64_t layer = 0; layer < loads.size(0); ++layer) {

@@ -2,6 +2,7 @@
 #include "quatrain/kernels/expert_rows.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <cstring>
 
@@ -26,21 +27,24 @@ ExpertRows sort_by_expert(const at::Tensor& experts_Nk, std::int64_t experts) {
         "choices are contiguous int64");
   const std::int64_t count = experts_Nk.numel();
   ExpertRows rows;
-  rows.choice_M = at::empty({count}, experts_Nk.options());
   rows.row_Nk = at::empty(experts_Nk.sizes(), experts_Nk.options());
   rows.begin.assign(static_cast<std::size_t>(experts) + 1, 0);
   const auto* expert = data<std::int64_t>(experts_Nk);
   for (std::int64_t i = 0; i < count; ++i) {
-    CHECK(expert[i] >= 0 && expert[i] < experts, "expert {} of {}", expert[i], experts);
+    CHECK(expert[i] < experts, "expert {} of {}", expert[i], experts);
+    if (expert[i] < 0) continue;
     ++rows.begin[static_cast<std::size_t>(expert[i]) + 1];
   }
   for (std::size_t e = 0; e < static_cast<std::size_t>(experts); ++e) {
     rows.begin[e + 1] += rows.begin[e];
   }
+  rows.choice_M = at::empty({rows.count()}, experts_Nk.options());
   std::vector<std::int64_t> next = rows.begin;
   auto* choice = mutable_data<std::int64_t>(rows.choice_M);
   auto* row = mutable_data<std::int64_t>(rows.row_Nk);
   for (std::int64_t i = 0; i < count; ++i) {
+    row[i] = -1;
+    if (expert[i] < 0) continue;
     row[i] = next[static_cast<std::size_t>(expert[i])]++;
     choice[row[i]] = i;
   }
@@ -71,7 +75,7 @@ at::Tensor gather_by_expert(const at::Tensor& x_ND, const ExpertRows& rows) {
 at::Tensor sum_by_row(const at::Tensor& y_MD, const ExpertRows& rows) {
   check_rows(y_MD, "y");
   const std::int64_t count = rows.row_Nk.size(0), k = rows.row_Nk.size(1), width = y_MD.size(1);
-  CHECK(y_MD.size(0) == rows.count(), "{} rows of {} choices", y_MD.size(0), rows.count());
+  CHECK(y_MD.size(0) == rows.count(), "{} rows, choices of {}", y_MD.size(0), rows.count());
   at::Tensor out_ND = at::empty({count, width}, y_MD.options());
   dispatch(y_MD.scalar_type(), [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -84,6 +88,7 @@ at::Tensor sum_by_row(const at::Tensor& y_MD, const ExpertRows& rows) {
       for (std::int64_t n = begin; n < end; ++n) {
         std::fill(sum.begin(), sum.end(), Wide<T>(0));
         for (std::int64_t j = 0; j < k; ++j) {
+          if (row[n * k + j] < 0) continue;
           const T* part = from + row[n * k + j] * stride;
           for (std::int64_t d = 0; d < width; ++d) {
             sum[static_cast<std::size_t>(d)] += load(part[d]);
@@ -96,6 +101,20 @@ at::Tensor sum_by_row(const at::Tensor& y_MD, const ExpertRows& rows) {
     });
   });
   return out_ND;
+}
+
+at::Tensor by_choice(const at::Tensor& x_M, const ExpertRows& rows) {
+  CHECK(x_M.dim() == 1 && x_M.size(0) == rows.count() && x_M.is_contiguous(),
+        "{} numbers of {} rows", x_M.numel(), rows.count());
+  at::Tensor out_Nk = at::zeros(rows.row_Nk.sizes(), x_M.options());
+  dispatch(x_M.scalar_type(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* x = data<T>(x_M);
+    T* out = mutable_data<T>(out_Nk);
+    const auto* choice = data<std::int64_t>(rows.choice_M);
+    for (std::int64_t m = 0; m < rows.count(); ++m) out[choice[m]] = x[m];
+  });
+  return out_Nk;
 }
 
 void scale_rows_(at::Tensor& x_MD, const at::Tensor& scales_M) {

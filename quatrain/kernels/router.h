@@ -32,6 +32,21 @@ at::Tensor choose_experts(const at::Tensor& logits_NE, const at::Tensor& bias_E,
 at::Tensor expert_weights(const at::Tensor& logits_NE, const at::Tensor& experts_Nk,
                           const RouterRule& rule);
 
+// Room for rows at the experts: of a micro-batch's N rows each takes at most
+// ceil(factor x N k / E) choices (GShard, arXiv:2006.16668, section 3.2), whatever ranks share the
+// experts. kPosition: the first come, in the order of rows, then of choices; kProbability: those
+// with the largest weights, the first among equals.
+enum class DropBy : std::uint8_t { kPosition, kProbability };
+struct ExpertCapacity {
+  double factor = 0.0;  // 0: no limit
+  DropBy by = DropBy::kPosition;
+  bool limited() const { return factor > 0.0; }
+  std::int64_t rows(std::int64_t rows, std::int64_t top_k, std::int64_t experts) const;
+};
+// The choices, those that find no room as ~expert.
+at::Tensor limit_experts(const at::Tensor& experts_Nk, const at::Tensor& weights_Nk,
+                         std::int64_t experts, const ExpertCapacity& capacity);
+
 // What the balance of the router is measured on: rows of sequences that are really there.
 struct RouterSequences {
   std::int64_t seq = 0;  // rows of each

@@ -3,6 +3,7 @@
 #include "quatrain/kernels/router.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/log.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
@@ -10,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "quatrain/kernels/testing.h"
@@ -248,6 +250,42 @@ TEST(Router, RefusesRulesThatCannotBe) {
   EXPECT_ANY_THROW(choose_experts(logits, {}, {.top_k = 2, .groups = 4}));
   EXPECT_ANY_THROW(choose_experts(logits, {}, {.top_k = 3, .groups = 3, .top_k_groups = 1}));
   EXPECT_ANY_THROW(choose_experts(logits.to(at::kBFloat16), {}, {.top_k = 1}));
+}
+
+// A loop that fills experts one choice after another.
+TEST(Router, case_158_ExpertsTakeWhatTheyHaveRoomFor) {
+  const std::int64_t experts = 6, k = 2;
+  const RouterRule rule{.top_k = k};
+  for (const double factor : {1.0, 1.25, 3.0}) {
+    const at::Tensor logits =
+        testing::random({40, experts}, at::kDouble)
+            .add_(at::arange(experts, at::kDouble).mul(0.3));  // the last are liked best
+    const at::Tensor chosen = choose_experts(logits, {}, rule);
+    const at::Tensor weights = expert_weights(logits, chosen, rule);
+    for (const DropBy by : {DropBy::kPosition, DropBy::kProbability}) {
+      const ExpertCapacity capacity{factor, by};
+      const at::Tensor limited = limit_experts(chosen, weights, experts, capacity);
+      const auto room = static_cast<std::int64_t>(std::ceil(factor * 40 * k / experts));
+      for (std::int64_t n = 0; n < 40; ++n) {
+        for (std::int64_t j = 0; j < k; ++j) {
+          const auto expert = chosen[n][j].item<std::int64_t>();
+          const auto weight = weights[n][j].item<double>();
+          std::int64_t ahead = 0;  // choices of this expert that are served first
+          for (std::int64_t m = 0; m < 40; ++m) {
+            for (std::int64_t i = 0; i < k; ++i) {
+              if (chosen[m][i].item<std::int64_t>() != expert) continue;
+              const auto other = weights[m][i].item<double>();
+              const bool before = m * k + i < n * k + j;
+              const bool first =
+                  by == DropBy::kPosition ? before : other > weight || (other == weight && before);
+              ahead += first ? 1 : 0;
+            }
+          }
+          EXPECT_EQ(limited[n][j].item<std::int64_t>(), ahead < room ? expert : ~expert);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "quatrain/nn/expert_parallel.h"
 #include "quatrain/nn/layer.h"
+#include "quatrain/nn/moe.h"
 #include "quatrain/nn/tensor_parallel.h"
 #include "quatrain/spec/model_spec.h"
 #include "quatrain/spec/plan.h"
@@ -30,6 +30,7 @@ struct BuildOptions {
   // those that hold experts; null: this rank's share of tp holds all of them.
   Communicator* expert_exchange = nullptr;
   ExpertSplit experts{};
+  kernels::ExpertCapacity capacity{};
   std::vector<StageLayers> stages{};  // this rank's, in order; empty: all layers are one stage
 };
 

@@ -51,7 +51,8 @@ struct RouterSums {
   double z = 0.0;        // squared log-sum-exps of the logits
   double entropy = 0.0;  // of the scores (nats)
   std::int64_t rows = 0;
-  at::Tensor loads_LE{};  // float64: choices of each layer's experts; undefined without any
+  std::int64_t dropped = 0;  // choices that found no room
+  at::Tensor loads_LE{};     // float64: choices of each layer's experts; undefined without any
 };
 
 // What the layers saw of one or more micro-batches, unscaled.

@@ -50,11 +50,13 @@ void add_product(at::Tensor& to, kernels::Operand a, kernels::Operand b) {
 }  // namespace
 
 Moe::Moe(const ModelSpec& spec, std::int64_t layer, const MoeParams& params,
-         const TensorParallel& tp, const ExpertParallel& ep, std::string_view kept)
+         const TensorParallel& tp, const ExpertParallel& ep,
+         const kernels::ExpertCapacity& capacity, std::string_view kept)
     : layer_(layer),
       layers_(spec.layers),
       rule_(rule_of(*spec.experts)),
       balance_coef_(spec.experts->aux_loss_coef),
+      capacity_(capacity),
       params_(params),
       experts_(spec.experts->num_experts, params.experts, ep),
       tp_(tp),
@@ -70,17 +72,20 @@ bool Moe::keeps_whole_dy(const Pass& pass) const {
 }
 
 // Router products are made in the wide type, whatever the model's.
-Moe::Choice Moe::route(const at::Tensor& x_ND) const {
+Moe::Choice Moe::route(const at::Tensor& x_ND, bool limits) const {
   const at::Tensor w_ED = widened(params_.router.value());
   const at::Tensor x = widened(x_ND);
   at::Tensor logits_NE = kernels::matmul(kernels::n(x), kernels::t(w_ED));
   const at::Tensor bias_E = params_.bias.present() ? widened(params_.bias.value()) : at::Tensor();
   const at::Tensor experts_Nk = kernels::choose_experts(logits_NE, bias_E, rule_);
-  return {std::move(logits_NE), experts_Nk};
+  if (!limits) return {std::move(logits_NE), experts_Nk, experts_Nk};
+  const at::Tensor weights_Nk = kernels::expert_weights(logits_NE, experts_Nk, rule_);
+  at::Tensor sent_Nk = kernels::limit_experts(experts_Nk, weights_Nk, logits_NE.size(1), capacity_);
+  return {std::move(logits_NE), experts_Nk, std::move(sent_Nk)};
 }
 
 void Moe::observe(const Choice& choice, const Pass& pass) const {
-  const auto& [logits_NE, experts_Nk] = choice;
+  const auto& [logits_NE, experts_Nk, sent_Nk] = choice;
   const kernels::RouterStatistics seen =
       kernels::router_statistics(logits_NE, experts_Nk, rule_, sequences_of(pass));
   RouterSums& sums = pass.sums->router;
@@ -88,6 +93,11 @@ void Moe::observe(const Choice& choice, const Pass& pass) const {
   sums.z += seen.z;
   sums.entropy += seen.entropy;
   sums.rows += seen.rows;
+  if (capacity_.limited()) {
+    const at::Tensor there_B1 = pass.sample_ids_B.ge(0).unsqueeze(1);
+    const at::Tensor dropped = sent_Nk.lt(0).view({there_B1.size(0), -1}).logical_and_(there_B1);
+    sums.dropped += dropped.sum().item<std::int64_t>();
+  }
   if (!sums.loads_LE.defined()) {
     sums.loads_LE = at::zeros({layers_, logits_NE.size(1)}, at::kDouble);
   }
@@ -95,8 +105,15 @@ void Moe::observe(const Choice& choice, const Pass& pass) const {
 }
 
 Choices Moe::weighted(const Choice& choice) const {
-  const auto& [logits_NE, experts_Nk] = choice;
-  return {experts_Nk, kernels::expert_weights(logits_NE, experts_Nk, rule_)};
+  return {choice.sent_Nk, kernels::expert_weights(choice.logits_NE, choice.experts_Nk, rule_)};
+}
+
+// Again, from what the forward kept of it.
+Moe::Choice Moe::stashed(Stash& stash) const {
+  const at::Tensor sent_Nk = experts_.reads_choices() ? stash.at(kExperts) : stash.take(kExperts);
+  const at::Tensor experts_Nk =
+      capacity_.limited() ? sent_Nk.where(sent_Nk.ge(0), sent_Nk.bitwise_not()) : sent_Nk;
+  return {stash.take(kLogits), experts_Nk, sent_Nk};
 }
 
 at::Tensor Moe::shared_activation(const at::Tensor& x_ND, Stash& stash) const {
@@ -110,10 +127,9 @@ at::Tensor Moe::forward(const at::Tensor& x_RD, const at::Tensor& residual_RD, c
                         Stash& stash, bool keep_x) const {
   const at::Tensor x_ND = tp_.to_whole(x_RD, pass.positions_BT.numel()).wait();
   if (keep_x) stash.save(tp_.options().gather_again ? x_RD : x_ND, Until::kWeight, kept_);
-  const Choice choice = route(x_ND);
+  const Choice choice = route(x_ND, pass.mode == Mode::kTrain && capacity_.limited());
   if (pass.mode == Mode::kTrain && pass.sums != nullptr) observe(choice, pass);
-  stash.save(choice.experts_Nk, experts_.reads_choices() ? Until::kWeight : Until::kInput,
-             kExperts);
+  stash.save(choice.sent_Nk, experts_.reads_choices() ? Until::kWeight : Until::kInput, kExperts);
   stash.save(choice.logits_NE, Until::kInput, kLogits);
   at::Tensor shared_NS;
   const Fill under = [&] {
@@ -160,8 +176,7 @@ at::Tensor Moe::backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash&
   Moving whole = tp_.to_whole(dropped_RD, pass.positions_BT.numel());
   if (tp_.cuts_rows()) fill();
   const at::Tensor dy_ND = whole.wait();
-  const Choice choice{stash.take(kLogits),
-                      experts_.reads_choices() ? stash.at(kExperts) : stash.take(kExperts)};
+  const Choice choice = stashed(stash);
   RoutedExperts::Grads grads = experts_.backward_input(dy_ND, weighted(choice), stash, fill);
   if (has_shared()) add_shared_backward(grads.dx_ND, dy_ND, stash);
   if (needs_dy()) stash.save(keeps_whole_dy(pass) ? dy_ND : dropped_RD, Until::kWeight, kDy);

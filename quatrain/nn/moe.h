@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A mixture of experts as a block's feed-forward part: a router sends every row to its k best
 // experts, a shared expert sees all of them (DeepSeekMoE, arXiv:2401.06066; Mixtral,
-// arXiv:2401.04088). No row is dropped. All ranks of tp route all rows alike; the shared expert is
-// cut as a dense matrix is, and the sum of all experts is left as terms.
-// Shapes: N rows of the micro-batch, R of the residual stream, D hidden, E experts, k a row's, S
-// the shared expert's width.
+// arXiv:2401.04088). No choice is dropped unless experts have a capacity. All ranks of tp route all
+// rows alike; the shared expert is cut as a dense matrix is, and the sum of all experts is left as
+// terms. Shapes: N rows of the micro-batch, R of the residual stream, D hidden, E experts, k a
+// row's, S the shared expert's width.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -31,7 +31,7 @@ class Moe final : public FeedForward {
  public:
   // `kept`: the stash's row of the norm's output.
   Moe(const ModelSpec& spec, std::int64_t layer, const MoeParams& params, const TensorParallel& tp,
-      const ExpertParallel& ep, std::string_view kept);
+      const ExpertParallel& ep, const kernels::ExpertCapacity& capacity, std::string_view kept);
 
   at::Tensor forward(const at::Tensor& x_RD, const at::Tensor& residual_RD, const Pass& pass,
                      Stash& stash, bool keep_x) const override;
@@ -43,9 +43,11 @@ class Moe final : public FeedForward {
  private:
   struct Choice {
     at::Tensor logits_NE, experts_Nk;
+    at::Tensor sent_Nk;  // those of them that find room, others as ~expert
   };
-  Choice route(const at::Tensor& x_ND) const;
+  Choice route(const at::Tensor& x_ND, bool limits) const;
   void observe(const Choice& choice, const Pass& pass) const;
+  Choice stashed(Stash& stash) const;
   Choices weighted(const Choice& choice) const;
   at::Tensor shared_activation(const at::Tensor& x_ND, Stash& stash) const;
   void add_shared_backward(at::Tensor& dx_ND, const at::Tensor& dy_ND, Stash& stash) const;
@@ -62,6 +64,7 @@ class Moe final : public FeedForward {
   std::int64_t layer_, layers_;
   kernels::RouterRule rule_;
   double balance_coef_;
+  kernels::ExpertCapacity capacity_;
   MoeParams params_;
   RoutedExperts experts_;
   const TensorParallel& tp_;

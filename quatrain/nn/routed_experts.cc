@@ -141,9 +141,7 @@ RoutedExperts::Grads RoutedExperts::backward_input(const at::Tensor& dy_ND, cons
   const RowGrads grads = ep_.moves()
                              ? backward_there(dy_MD, here, stash, under)
                              : compute_backward(dy_MD, here.weights_M, here.rows.begin, stash);
-  const at::Tensor& row_Nk = here.rows.row_Nk;
-  const at::Tensor dweights_Nk =
-      grads.dweights_X.index_select(0, row_Nk.view({-1})).view(row_Nk.sizes());
+  const at::Tensor dweights_Nk = kernels::by_choice(grads.dweights_X, here.rows);
   return {whole(kernels::sum_by_row(grads.dx_XD, here.rows), dy_ND.size(0)),
           whole(dweights_Nk, dy_ND.size(0))};
 }

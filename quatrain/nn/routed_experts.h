@@ -2,8 +2,8 @@
 // The experts of a layer that routers send rows to: gated MLPs, each over its own run of rows. The
 // weight of a choice multiplies the activation, not the expert's output: the sum over choices is
 // the same, and outputs need not be kept.
-// Shapes: N rows of the micro-batch, k choices each; M choices that this rank sends, X rows that
-// its experts compute (M, where none move), D hidden, F an expert's width (this rank's).
+// Shapes: N rows of the micro-batch, k choices each; M choices with room that this rank sends, X
+// rows that its experts compute (M, where none move), D hidden, F an expert's width (this rank's).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -24,7 +24,7 @@ struct ExpertParams {
 
 // Of each row of the micro-batch.
 struct Choices {
-  at::Tensor experts_Nk;  // int64
+  at::Tensor experts_Nk;  // int64; below 0: it found no room
   at::Tensor weights_Nk;  // wide
 };
 

@@ -181,11 +181,20 @@ class Checker {
       if (c_.training.router_bias_rate > 0.0) {
         add("training.router_bias_rate", "the model has no experts", "router_bias_rate = 0");
       }
+      if (c_.training.expert_capacity > 0.0) {
+        add("training.expert_capacity", "the model has no experts", "expert_capacity = 0");
+      }
       if (p_.ep > 1) add("parallel.ep", "the model has no experts", "ep = 1");
       if (p_.etp > 1) add("parallel.etp", "the model has no experts", "etp = 1");
       return;
     }
     router(m);
+    const double capacity = c_.training.expert_capacity;
+    if (capacity > 0.0 && capacity < 1.0) {
+      add("training.expert_capacity",
+          fmt::format("expert_capacity = {} has no room for an even load", capacity),
+          "1 or more, or 0 for no limit");
+    }
     const std::int64_t ranks = data_ranks(p_) * p_.cp * p_.tp;
     if (ranks % (std::int64_t{p_.ep} * p_.etp) != 0) {
       add("parallel.ep",

@@ -100,6 +100,11 @@ void training_section(std::vector<Key>& keys) {
     {"training", "router_bias_rate", "", "a step of experts' selection biases; 0: they stay",
      field<kIn, &S::router_bias_rate>, kCount, {},
      "bias_update_speed moe_router_bias_update_rate"},
+    {"training", "expert_capacity", "",
+     "room of an expert over its even share of a micro-batch; 0: no limit",
+     field<kIn, &S::expert_capacity>, kCount, {}, "capacity_factor moe_expert_capacity_factor"},
+    {"training", "expert_drop", "", "which choices find room: the first, or the likeliest",
+     field<kIn, &S::expert_drop>, {}, {"position", "probability"}, "moe_token_drop_policy"},
     {"training", "head_chunk_tokens", "tokens", "positions whose logits exist at once",
      field<kIn, &S::head_chunk_tokens>, kPositive, {}, "loss_chunk_size"},
   });

@@ -53,7 +53,8 @@ BuildOptions build_options(const Recipe& recipe) {
   return {.dtype = scalar_type(recipe.dtype),
           .recompute = recipe.recompute,
           .trainable = recipe.trainable,
-          .head_chunk_tokens = kHeadChunk};
+          .head_chunk_tokens = kHeadChunk,
+          .capacity = recipe.capacity};
 }
 
 SyntheticOptions data_options(const Recipe& recipe, const Plan& plan, int world_rank) {
@@ -83,6 +84,18 @@ RankJobOptions job_options(const Recipe& recipe, const Geometry& geometry) {
                                       .seed = 3,
                                       .trace = true},
                          .init_seed = 11};
+  if (recipe.start) {
+    options.fill = [start = recipe.start, seed = options.init_seed](Model&, ZeroUnits& units,
+                                                                    Communicator&) {
+      units.initialise(seed);
+      for (const UnitShard& shard : units.shards()) {
+        for (const ShardPart& part : parts(shard)) {
+          start(part.param->info, shard.value.narrow(0, part.value_begin, part.numel), part.first);
+        }
+      }
+      units.gather_kept_values();
+    };
+  }
   options.schedule = lowered_schedule(recipe.spec, options.plan, recipe.trainable);
   return options;
 }
@@ -158,6 +171,7 @@ Difference difference(const RunResult& got, const RunResult& want) {
     note(relative_error(a.z, b.z), "router z-loss" + step);
     note(relative_error(a.entropy, b.entropy), "router entropy" + step);
     note(a.loads == b.loads ? 0.0 : 1.0, "loads of experts" + step);
+    note(a.dropped == b.dropped ? 0.0 : 1.0, "dropped choices" + step);
   };
   for (std::size_t s = 0; s < want.losses.size(); ++s) {
     note(relative_error(got.losses.at(s), want.losses[s]), fmt::format("loss of step {}", s + 1));

@@ -49,8 +49,11 @@ struct Recipe {
   double z_loss = 0.0;
   double router_z_loss = 0.0;
   double router_bias_rate = 0.0;
+  kernels::ExpertCapacity capacity = {};
   int steps = 5;
   std::function<std::int64_t(std::int64_t sample)> trained = nullptr;  // SyntheticOptions'
+  // Changes what was drawn: of each parameter this rank's part, [numel], and its first element.
+  std::function<void(const ParameterInfo&, at::Tensor part, std::int64_t first)> start = nullptr;
 };
 
 // A rank's job and its data, for tests that look inside. Called by every rank of `world`.
