@@ -100,8 +100,9 @@ struct Trainer::State {
     return loader_options(config, tokenizer.get(), here.coord(data), here.degree(data));
   }
   bool speaks() const { return world.rank() == 0; }
-  // Holds the model together with the rank that speaks.
+  // Holds the model together with the rank that speaks: all do where data ranks share experts.
   bool beside_speaker() const {
+    if (job.mesh.degree({Axis::kEp, Axis::kEtp}) > job.mesh.degree(Axis::kTp)) return true;
     return job.mesh.group(AxisSet(Axis::kPp) | Axis::kTp).front() == 0;
   }
   void take_up_run();

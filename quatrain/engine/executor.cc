@@ -30,6 +30,7 @@ void add(RouterSums& to, const RouterSums& part) {
   to.balance += part.balance;
   to.z += part.z;
   to.entropy += part.entropy;
+  to.dropped += part.dropped;
   to.rows += part.rows;
   if (!part.loads_LE.defined()) return;
   to.loads_LE = to.loads_LE.defined() ? to.loads_LE.add(part.loads_LE) : part.loads_LE;

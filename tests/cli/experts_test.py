@@ -49,7 +49,10 @@ class Experts(CommandTest):
         for name, *overrides in (
                 ("dp2", "parallel.dp_shard=2", "parallel.zero=3"),
                 ("tp2", *TENSOR, "parallel.sequence_parallel=true", "debug.check_replicas=2"),
-                ("pp2", "parallel.pp=2", "parallel.schedule=zb-h1", "training.recompute=full")):
+                ("pp2", "parallel.pp=2", "parallel.schedule=zb-h1", "training.recompute=full"),
+                ("ep2", "parallel.dp_shard=2", "parallel.ep=2", "parallel.zero=3"),
+                ("folded", "parallel.dp_shard=2", "parallel.tp=2", "parallel.ep=4",
+                 "parallel.zero=1", "debug.check_replicas=2")):
             with self.subTest(name):
                 many = self.train(name, *overrides)
                 worst = max(abs(a - b) / b
@@ -65,7 +68,8 @@ class Experts(CommandTest):
         for line in read_metrics(folder):
             router = line["router"]
             self.assertEqual(set(router),
-                             {"balance_loss", "z_loss", "entropy", "max_load", "loads"})
+                             {"balance_loss", "z_loss", "entropy", "max_load", "dropped", "loads"})
+            self.assertEqual(router["dropped"], 0)
             self.assertEqual([sum(layer) for layer in router["loads"]], [0, 8 * 32 * 2])
             self.assertEqual(router["max_load"], max(router["loads"][1]) / (8 * 32 * 2 / 4))
             self.assertGreater(router["z_loss"], 0)
@@ -73,8 +77,20 @@ class Experts(CommandTest):
         self.assertEqual(weights["model_type"], "deepseek_v3")
         self.assertRegex((folder / "log.txt").read_text(), r"load \d\.\d\d")
 
+    def test_room(self):
+        for who in ("position", "probability"):
+            folder = self.train(who, "training.expert_capacity=1.0", f"training.expert_drop={who}")
+            for line in read_metrics(folder):
+                room = 32 * 2 / 4  # of a micro-batch of one sequence
+                least = sum(max(0, load - 8 * room) for load in line["router"]["loads"][1])
+                self.assertGreaterEqual(line["router"]["dropped"], least)
+                self.assertLess(line["router"]["dropped"], 8 * 32 * 2)
+            self.assertGreater(line["router"]["dropped"], 0)
+
     def test_verify(self):
-        for degrees in ([*TENSOR, "parallel.sequence_parallel=true", "parallel.dp_shard=2",
+        for degrees in (["parallel.dp_shard=2", "parallel.ep=2", "parallel.zero=1"],
+                        ["parallel.dp_shard=2", "parallel.tp=2", "parallel.ep=4"],
+                        [*TENSOR, "parallel.sequence_parallel=true", "parallel.dp_shard=2",
                          "parallel.zero=3"],
                         ["parallel.pp=2", "training.recompute=full"]):
             done = self.run_command("verify", "experts.toml", *degrees, "--steps", "2", "--json")
@@ -89,11 +105,13 @@ class Experts(CommandTest):
         first = json.loads(done.stdout)["first"]
         self.assertEqual((first["tensor"], first["axis"]), (name, "tp"))
 
-    def test_what_is_not_there_is_refused(self):
-        self.refuse("train", "experts.toml", "parallel.tp=2", code=2,
-                    says=["etp = 1 with tp = 2 is not supported yet"])
-        self.refuse("train", "experts.toml", "parallel.ep=2", "parallel.dp_shard=2", code=2,
-                    says=["ep = 2 is not supported yet"])
+    def test_what_cannot_be_is_refused(self):
+        self.refuse("train", "experts.toml", "parallel.ep=3", "parallel.dp_shard=3",
+                    "training.global_batch=9", code=2, says=["ep = 3 does not divide 4 experts"])
+        self.refuse("train", "experts.toml", "parallel.ep=4", "parallel.dp_shard=2", code=2,
+                    says=["ep 4 x etp 1 does not divide the 2 ranks of a stage"])
+        self.refuse("train", "experts.toml", "training.expert_capacity=0.5", code=2,
+                    says=["expert_capacity = 0.5 has no room for an even load"])
         self.refuse("train", "tiny.toml", "training.router_bias_rate=0.1", code=2,
                     says=["the model has no experts"])
 
