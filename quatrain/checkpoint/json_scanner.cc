@@ -92,7 +92,7 @@ void JsonScanner::fail(std::string_view rule) const {
   throw DataError(fmt::format("{} (byte {} of the JSON)", rule, at_));
 }
 
-void JsonScanner::white_space() {
+void JsonScanner::skip_white_space() {
   while (at_ < text_.size()) {
     const char c = text_[at_];
     if (c != ' ' && c != '\n' && c != '\t' && c != '\r') return;

@@ -39,7 +39,11 @@ class JsonScanner {
  private:
   void open(char bracket, std::string_view what);
   bool next(char closing);
-  void white_space();
+  // Most places have none.
+  void white_space() {
+    if (at_ < text_.size() && static_cast<unsigned char>(text_[at_]) <= ' ') skip_white_space();
+  }
+  void skip_white_space();
   bool take(char c);
   void literal(std::string_view word);
   void number();

@@ -56,6 +56,8 @@ class SafetensorsFile {
   at::Tensor tensor(std::string_view name) const;         // a copy, in the file's dtype
   // Rows [begin, end) of the first dim, reading only their bytes.
   at::Tensor rows(std::string_view name, std::int64_t begin, std::int64_t end) const;
+  // The same of a tensor [A, B, ...] taken as [A * B, ...].
+  at::Tensor merged_rows(std::string_view name, std::int64_t begin, std::int64_t end) const;
 
  private:
   struct Impl;

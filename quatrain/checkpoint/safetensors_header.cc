@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <array>
+#include <bit>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "quatrain/base/error.h"
 #include "quatrain/base/rng.h"
@@ -61,43 +64,59 @@ class EntryReader {
 
   void read(TensorEntry& entry) {
     json_.open_object();
-    seen_.clear();
+    seen_.fill(false);
+    others_.clear();
     while (json_.next_key(field_)) {
-      if (std::find(seen_.begin(), seen_.end(), field_) != seen_.end()) {
-        json_.fail(fmt::format("tensor \"{}\" has \"{}\" twice", entry.name, field_));
+      const auto known = std::find(kFields.begin(), kFields.end(), field_);
+      if (known == kFields.end()) {
+        read_unknown(entry);
+      } else {
+        const auto which = static_cast<std::size_t>(known - kFields.begin());
+        if (seen_[which]) refuse_repeated(entry);
+        seen_[which] = true;
+        read_field(which, entry);
       }
-      seen_.push_back(field_);
-      read_field(entry);
     }
-    for (const char* field : {"dtype", "shape", "data_offsets"}) {
-      if (std::find(seen_.begin(), seen_.end(), field) == seen_.end()) {
-        json_.fail(fmt::format("tensor \"{}\" has no \"{}\"", entry.name, field));
-      }
+    const auto absent = std::find(seen_.begin(), seen_.end(), false);
+    if (absent != seen_.end()) {
+      json_.fail(fmt::format("tensor \"{}\" has no \"{}\"", entry.name,
+                             kFields[static_cast<std::size_t>(absent - seen_.begin())]));
     }
   }
 
  private:
-  void read_field(TensorEntry& entry) {
-    if (field_ == "dtype") {
+  static constexpr std::array<std::string_view, 3> kFields{"dtype", "shape", "data_offsets"};
+
+  void read_field(std::size_t which, TensorEntry& entry) {
+    if (which == 0) {
       json_.string(entry.dtype);
       if (find_safetensors_dtype(entry.dtype) == nullptr) {
         json_.fail(fmt::format("tensor \"{}\" has unknown dtype \"{}\"", entry.name, entry.dtype));
       }
-    } else if (field_ == "shape") {
+    } else if (which == 1) {
       read_shape(json_, entry.shape);
-    } else if (field_ == "data_offsets") {
-      read_offsets(json_, entry);
-    } else if (allow_unknown_) {
-      json_.skip_value();
     } else {
+      read_offsets(json_, entry);
+    }
+  }
+
+  void read_unknown(const TensorEntry& entry) {
+    if (!allow_unknown_) {
       json_.fail(fmt::format("tensor \"{}\" has unknown field \"{}\"", entry.name, field_));
     }
+    if (!others_.insert(field_).second) refuse_repeated(entry);
+    json_.skip_value();
+  }
+
+  [[noreturn]] void refuse_repeated(const TensorEntry& entry) const {
+    json_.fail(fmt::format("tensor \"{}\" has \"{}\" twice", entry.name, field_));
   }
 
   JsonScanner& json_;
   bool allow_unknown_;
   std::string field_;
-  std::vector<std::string> seen_;
+  std::array<bool, 3> seen_{};  // of kFields
+  std::set<std::string> others_;
 };
 
 // a * b in 63 bits, or -1.
@@ -172,14 +191,33 @@ void check_name(const JsonScanner& json, const std::string& name) {
 
 }  // namespace
 
+// Slots go to buckets by the first bits of their hash, about one to a bucket, and are sorted there:
+// a third of the time of sorting them all at once.
 NameIndex::NameIndex(const std::vector<TensorEntry>& tensors) : slots_(tensors.size()) {
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    slots_[i] = {stable_hash(tensors[i].name), i};
+  if (tensors.empty()) return;
+  std::vector<std::uint64_t> hashes;
+  hashes.reserve(tensors.size());
+  for (const TensorEntry& entry : tensors) hashes.push_back(stable_hash(entry.name));
+  const auto bits = static_cast<int>(std::bit_width(tensors.size()));
+  const auto bucket = [bits](std::uint64_t hash) {
+    return static_cast<std::size_t>(hash >> (64 - bits));
+  };
+  std::vector<std::size_t> place((std::size_t{1} << bits) + 1);  // of a bucket's next slot
+  for (const std::uint64_t hash : hashes) ++place[bucket(hash) + 1];
+  std::partial_sum(place.begin(), place.end(), place.begin());
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    slots_[place[bucket(hashes[i])]++] = {hashes[i], i};
   }
-  std::sort(slots_.begin(), slots_.end(), [&tensors](const Slot& a, const Slot& b) {
+  const auto before = [&tensors](const Slot& a, const Slot& b) {
     if (a.hash != b.hash) return a.hash < b.hash;
     return tensors[a.place].name < tensors[b.place].name;
-  });
+  };
+  auto begin = slots_.begin();
+  for (const std::size_t filled : place) {
+    const auto end = slots_.begin() + static_cast<std::ptrdiff_t>(filled);
+    std::sort(begin, end, before);
+    begin = end;
+  }
 }
 
 const TensorEntry* NameIndex::find(const std::vector<TensorEntry>& tensors,
@@ -201,11 +239,9 @@ const TensorEntry* NameIndex::repeated(const std::vector<TensorEntry>& tensors) 
   return slot == slots_.end() ? nullptr : &tensors[slot->place];
 }
 
-SafetensorsHeader parse_safetensors_header(std::string_view json_text, std::int64_t buffer_bytes,
-                                           bool allow_unknown_fields) {
-  SafetensorsHeader header;
-  header.tensors.reserve(json_text.size() / kShortestEntry);
-  JsonScanner json(json_text);
+namespace {
+
+void read_header_object(JsonScanner& json, bool allow_unknown_fields, SafetensorsHeader& header) {
   EntryReader entry_reader(json, allow_unknown_fields);
   bool has_metadata = false;
   std::string name;
@@ -223,6 +259,14 @@ SafetensorsHeader parse_safetensors_header(std::string_view json_text, std::int6
     entry_reader.read(entry);
   }
   json.end();
+}
+
+IndexedHeader parse(std::string_view json_text, std::int64_t buffer_bytes,
+                    bool allow_unknown_fields) {
+  SafetensorsHeader header;
+  header.tensors.reserve(json_text.size() / kShortestEntry);
+  JsonScanner json(json_text);
+  read_header_object(json, allow_unknown_fields, header);
   auto before = [](const TensorEntry& a, const TensorEntry& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
   };
@@ -230,22 +274,33 @@ SafetensorsHeader parse_safetensors_header(std::string_view json_text, std::int6
     std::sort(header.tensors.begin(), header.tensors.end(), before);
   }
   check_coverage(header.tensors, buffer_bytes);
-  const NameIndex index(header.tensors);
+  NameIndex index(header.tensors);
   if (const TensorEntry* twice = index.repeated(header.tensors); twice != nullptr) {
     throw DataError(fmt::format("tensor \"{}\" is listed twice", twice->name));
   }
-  return header;
+  return {std::move(header), std::move(index)};
+}
+
+}  // namespace
+
+SafetensorsHeader parse_safetensors_header(std::string_view json_text, std::int64_t buffer_bytes,
+                                           bool allow_unknown_fields) {
+  return parse(json_text, buffer_bytes, allow_unknown_fields).header;
+}
+
+IndexedHeader read_indexed_header(std::span<const std::byte> file, bool allow_unknown_fields) {
+  const std::size_t length = header_bytes(file);
+  const auto* text = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
+  const std::size_t offset = kLengthBytes + length;
+  IndexedHeader result =
+      parse({text, length}, static_cast<std::int64_t>(file.size() - offset), allow_unknown_fields);
+  result.header.buffer_offset = static_cast<std::int64_t>(offset);
+  return result;
 }
 
 SafetensorsHeader read_safetensors_header(std::span<const std::byte> file,
                                           bool allow_unknown_fields) {
-  const std::size_t length = header_bytes(file);
-  const auto* text = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
-  const std::size_t offset = kLengthBytes + length;
-  SafetensorsHeader header = parse_safetensors_header(
-      {text, length}, static_cast<std::int64_t>(file.size() - offset), allow_unknown_fields);
-  header.buffer_offset = static_cast<std::int64_t>(offset);
-  return header;
+  return read_indexed_header(file, allow_unknown_fields).header;
 }
 
 }  // namespace quatrain

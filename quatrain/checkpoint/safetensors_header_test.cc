@@ -249,5 +249,26 @@ TEST(JsonScanner, FindsInvalidUtf8AtEveryPlace) {
   }
 }
 
+std::string bytes_named(const std::vector<std::string>& names) {
+  std::string json = "{";
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    json += fmt::format(R"({}"{}":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})",
+                        i == 0 ? "" : ",", names[i], i, i + 1);
+  }
+  return json + "}";
+}
+
+TEST(SafetensorsHeader, FindsOneRepeatedNameAmongMany) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 3000; ++i) names.push_back(fmt::format("layers.{}.weight", i));
+  const auto buffer = static_cast<std::int64_t>(names.size());
+  EXPECT_EQ(parse_safetensors_header(bytes_named(names), buffer).tensors.size(), names.size());
+  for (const std::size_t at : {std::size_t{1}, names.size() / 2, names.size() - 1}) {
+    std::vector<std::string> twice = names;
+    twice[at] = names[0];
+    expect_verdicts({{"many", bytes_named(twice), buffer, "\"layers.0.weight\" is listed twice"}});
+  }
+}
+
 }  // namespace
 }  // namespace quatrain

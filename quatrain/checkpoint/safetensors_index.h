@@ -2,7 +2,9 @@
 // Finds tensors by name: 16 bytes a tensor, whatever the names (no quadratic case for crafted
 // ones).
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -26,5 +28,12 @@ class NameIndex {
   };
   std::vector<Slot> slots_;  // by (hash, name)
 };
+
+// What read_safetensors_header() reads, and the index that finding repeated names needs anyway.
+struct IndexedHeader {
+  SafetensorsHeader header;
+  NameIndex index;  // of header.tensors
+};
+IndexedHeader read_indexed_header(std::span<const std::byte> file, bool allow_unknown_fields);
 
 }  // namespace quatrain

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "quatrain/base/error.h"
 #include "quatrain/base/file.h"
@@ -16,9 +17,9 @@
 namespace quatrain {
 namespace {
 
-SafetensorsHeader read_header(const MappedFile& file, bool allow_unknown_fields) {
+IndexedHeader read_header(const MappedFile& file, bool allow_unknown_fields) {
   try {
-    return read_safetensors_header(file.bytes(), allow_unknown_fields);
+    return read_indexed_header(file.bytes(), allow_unknown_fields);
   } catch (const DataError& error) {
     throw DataError(fmt::format("{}: {}", file.path().string(), error.what()));
   }
@@ -28,11 +29,14 @@ SafetensorsHeader read_header(const MappedFile& file, bool allow_unknown_fields)
 
 struct SafetensorsFile::Impl {
   MappedFile file;
-  SafetensorsHeader header;
-  NameIndex index;
+  IndexedHeader indexed;
 
   Impl(const std::filesystem::path& path, bool allow_unknown_fields)
-      : file(path), header(read_header(file, allow_unknown_fields)), index(header.tensors) {}
+      : file(path), indexed(read_header(file, allow_unknown_fields)) {}
+
+  const TensorEntry* find(std::string_view name) const {
+    return indexed.index.find(indexed.header.tensors, name);
+  }
 
   // Elements from byte `begin` of the buffer on, copied into a new tensor.
   at::Tensor copy(const TensorEntry& entry, std::vector<std::int64_t> shape,
@@ -44,7 +48,8 @@ struct SafetensorsFile::Impl {
     }
     at::Tensor out = at::empty(shape, *dtype.scalar);
     const std::size_t bytes = out.nbytes();
-    const auto from = file.bytes().subspan(static_cast<std::size_t>(header.buffer_offset + begin));
+    const auto from =
+        file.bytes().subspan(static_cast<std::size_t>(indexed.header.buffer_offset + begin));
     auto* to = static_cast<std::byte*>(out.data_ptr());
     if (dtype.scalar == at::kBool) {
       std::transform(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(bytes), to,
@@ -54,6 +59,19 @@ struct SafetensorsFile::Impl {
     }
     return out;
   }
+
+  // Rows of the entry's elements in `shape`.
+  at::Tensor copy_rows(const TensorEntry& entry, std::vector<std::int64_t> shape,
+                       std::int64_t begin, std::int64_t end) const {
+    if (shape.empty() || begin < 0 || end < begin || end > shape[0]) {
+      throw DataError(fmt::format("{}: no rows [{}, {}) in tensor \"{}\" of shape [{}]",
+                                  file.path().string(), begin, end, entry.name,
+                                  join(entry.shape, ", ")));
+    }
+    const std::int64_t row_bytes = shape[0] == 0 ? 0 : (entry.end - entry.begin) / shape[0];
+    shape[0] = end - begin;
+    return copy(entry, std::move(shape), entry.begin + begin * row_bytes);
+  }
 };
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, bool allow_unknown_fields)
@@ -61,17 +79,15 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, bool allow_u
 SafetensorsFile::~SafetensorsFile() = default;
 SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
 
-const SafetensorsHeader& SafetensorsFile::header() const { return impl_->header; }
+const SafetensorsHeader& SafetensorsFile::header() const { return impl_->indexed.header; }
 
-bool SafetensorsFile::has(std::string_view name) const {
-  return impl_->index.find(impl_->header.tensors, name) != nullptr;
-}
+bool SafetensorsFile::has(std::string_view name) const { return impl_->find(name) != nullptr; }
 
 const TensorEntry& SafetensorsFile::entry(std::string_view name) const {
-  const TensorEntry* entry = impl_->index.find(impl_->header.tensors, name);
+  const TensorEntry* entry = impl_->find(name);
   if (entry == nullptr) {
     throw DataError(fmt::format("{}: no tensor \"{}\" among {}", impl_->file.path().string(), name,
-                                impl_->header.tensors.size()));
+                                header().tensors.size()));
   }
   return *entry;
 }
@@ -84,16 +100,18 @@ at::Tensor SafetensorsFile::tensor(std::string_view name) const {
 at::Tensor SafetensorsFile::rows(std::string_view name, std::int64_t begin,
                                  std::int64_t end) const {
   const TensorEntry& found = entry(name);
-  if (found.shape.empty() || begin < 0 || end < begin || end > found.shape[0]) {
-    throw DataError(fmt::format("{}: no rows [{}, {}) in tensor \"{}\" of shape [{}]",
-                                impl_->file.path().string(), begin, end, name,
-                                join(found.shape, ", ")));
-  }
+  return impl_->copy_rows(found, found.shape, begin, end);
+}
+
+at::Tensor SafetensorsFile::merged_rows(std::string_view name, std::int64_t begin,
+                                        std::int64_t end) const {
+  const TensorEntry& found = entry(name);
   std::vector<std::int64_t> shape = found.shape;
-  shape[0] = end - begin;
-  const std::int64_t row_bytes =
-      found.shape[0] == 0 ? 0 : (found.end - found.begin) / found.shape[0];
-  return impl_->copy(found, shape, found.begin + begin * row_bytes);
+  if (shape.size() >= 2) {
+    shape[1] *= shape[0];
+    shape.erase(shape.begin());
+  }
+  return impl_->copy_rows(found, std::move(shape), begin, end);
 }
 
 }  // namespace quatrain

@@ -208,6 +208,17 @@ TEST_F(SafetensorsTest, AFailedWriteLeavesTheOldFile) {
   EXPECT_THROW(write_safetensors(path("no/such/folder"), {{"a", at::ones({1})}}), StorageError);
 }
 
+TEST_F(SafetensorsTest, ReadsRowsOfMergedDims) {
+  const at::Tensor cube = at::arange(24, at::kFloat).view({2, 3, 4});
+  write_safetensors(path(), {{"cube", cube}, {"vector", at::arange(3)}});
+  const SafetensorsFile file(path());
+  EXPECT_TRUE(file.merged_rows("cube", 2, 5).equal(cube.view({6, 4}).narrow(0, 2, 3)));
+  EXPECT_TRUE(file.merged_rows("cube", 0, 6).equal(cube.view({6, 4})));
+  EXPECT_TRUE(file.merged_rows("vector", 1, 3).equal(file.rows("vector", 1, 3)));
+  EXPECT_THROW(file.merged_rows("cube", 5, 7), DataError);
+  EXPECT_THROW(file.rows("cube", 1, 3), DataError);
+}
+
 std::int64_t peak_rss_bytes() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -234,7 +245,7 @@ TEST_F(SafetensorsTest, OpensACrowdedHeaderQuicklyAndSmall) {
   EXPECT_EQ(file.header().tensors.size(), static_cast<std::size_t>(kTensors));
   EXPECT_TRUE(file.has("t899999"));
   EXPECT_LT(static_cast<double>(grown), kSlack * (256LL << 20));
-  EXPECT_LT(seconds, 3.0 * kSlack);  // 0.5 to 0.9 on the cores it was written on
+  EXPECT_LT(seconds, 1.0 * kSlack);  // 0.4 to 0.5 on the cores it was written on
   RecordProperty("open_cpu_ms", static_cast<int>(1e3 * seconds));
   RecordProperty("grown_mib", static_cast<int>(grown >> 20));
 }
