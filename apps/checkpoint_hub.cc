@@ -29,8 +29,6 @@ namespace quatrain::apps {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kCarriedFolder = "tokenizer";
-
 std::optional<at::ScalarType> dtype_of(const std::string& text) {
   if (text == "float32") return at::kFloat;
   if (text == "bfloat16") return at::kBFloat16;
@@ -66,15 +64,26 @@ void refuse_checkpoints(const fs::path& out) {
   }
 }
 
-// What the checkpoint is of, whether or not it can be trained here.
-WeightOrigin origin_in(const TrainingState& state, const fs::path& folder) {
-  const auto saved = state.extra.find(kConfigEntry);
-  if (saved == state.extra.end()) {
-    throw DataError(fmt::format("{} does not say what model it is of", folder.string()));
+bool are_one(const fs::path& a, const fs::path& b) {
+  return fs::exists(a) && fs::exists(b) && fs::equivalent(a, b);
+}
+
+// Under whatever name: what an export replaces must not be what the model came from.
+void refuse_sources(const fs::path& out, const WeightOrigin& origin,
+                    const std::string& hub_folder) {
+  if (are_one(out, origin.tokenizer)) {
+    throw ConfigError(fmt::format("{} holds the tokenizer that the run names; give another folder",
+                                  out.string()));
   }
-  const RunConfig config = parse_run_config(saved->second, folder.string(), {}).config;
-  throw_if_any(check(config.model));
-  return {config.model, config.data.tokenizer};
+  if (are_one(out, hub_folder)) {
+    throw ConfigError(fmt::format("{} is the folder that the model came from; give another folder",
+                                  out.string()));
+  }
+}
+
+std::string entry_of(const TrainingState& state, const char* name) {
+  const auto found = state.extra.find(name);
+  return found == state.extra.end() ? "" : found->second;
 }
 
 int export_folder(const ExportArguments& arguments) {
@@ -86,16 +95,15 @@ int export_folder(const ExportArguments& arguments) {
   const fs::path out = arguments.out;
   refuse_checkpoints(out);
   CheckpointReader reader(files, folder);
-  const WeightOrigin origin = origin_in(reader.manifest().state, folder);
-  if (fs::exists(out) && fs::exists(origin.tokenizer) && fs::equivalent(out, origin.tokenizer)) {
-    throw ConfigError(fmt::format("{} holds the tokenizer that the run names; give another folder",
-                                  out.string()));
-  }
+  const TrainingState& state = reader.manifest().state;
+  const WeightOrigin origin = origin_of(state, folder);
+  refuse_sources(out, origin, entry_of(state, kHubFolderEntry));
   CheckpointWeights weights(reader, origin.spec);
   const ExportReport report = export_weights(files, weights, origin.spec, out, options);
   carry_tokenizer(origin.tokenizer, out);
   const std::string first = parameters(origin.spec).front().name;
-  write_hub_config(origin.spec, export_dtype(weights, first, options), out);
+  write_hub_config(origin.spec, export_dtype(weights, first, options), out,
+                   entry_of(state, kHubConfigEntry));
   const std::string fault = export_fault(weights, origin.spec, out, options);
   console.line(fmt::format("{} tensors, {} in {} files -> {}", report.tensors,
                            human_bytes(report.bytes), report.files, out.string()));
@@ -120,7 +128,7 @@ struct ImportArguments {
 };
 
 // A checkpoint of no run: its configuration says what the model is, and nothing of training.
-TrainingState state_of(const ModelSpec& spec, const std::string& tokenizer) {
+TrainingState state_of(const ModelSpec& spec, const fs::path& from, const std::string& tokenizer) {
   RunConfig config;
   config.model = spec;
   config.data.tokenizer = tokenizer;
@@ -131,13 +139,14 @@ TrainingState state_of(const ModelSpec& spec, const std::string& tokenizer) {
   state.plan = to_json(make_plan(config));
   state.plan_hash = hash(make_plan(config));
   state.library = std::string("quatrain ") + QUATRAIN_VERSION;
+  state.extra = hub_entries(from.string());
   state.extra[kConfigEntry] = to_toml(config);
   return state;
 }
 
 // Where data.tokenizer of the imported model lies; empty when the folder has none.
 std::string carried_tokenizer(const fs::path& from, const fs::path& out) {
-  const fs::path carried = out / kCarriedFolder;
+  const fs::path carried = out / kCarriedTokenizer;
   if (carry_small_files(from, carried) == 0) return "";
   return fs::absolute(carried).lexically_normal().string();
 }
@@ -148,12 +157,15 @@ int import_folder(const ImportArguments& arguments) {
   const fs::path from = find_weights(arguments.folder).weights;
   const fs::path out = arguments.out;
   refuse_checkpoints(out);
+  if (are_one(from, out)) {
+    throw ConfigError(fmt::format("{} is the folder to import; give another", out.string()));
+  }
   const ModelSpec spec = read_hub_spec(from);
   ImportOptions options;
   options.match.ignore_stored_head = arguments.ignore_stored_head;
   options.dtype = dtype_of(arguments.dtype);
   check_match(from, spec, options.match);
-  const TrainingState state = state_of(spec, carried_tokenizer(from, out));
+  const TrainingState state = state_of(spec, from, carried_tokenizer(from, out));
   const fs::path step = out / step_folder_name(0);
   const ImportReport report = import_weights(files, from, spec, step, state, options);
   console.line(fmt::format("{} parameters, {} -> {}", report.parameters, human_bytes(report.bytes),

@@ -9,6 +9,7 @@
 
 #include "apps/job.h"
 #include "apps/saver.h"
+#include "apps/weights.h"
 #include "quatrain/base/text.h"
 
 namespace quatrain::apps {
@@ -16,7 +17,9 @@ namespace quatrain::apps {
 RunPlace::RunPlace(const RunConfig& config)
     : config_(config),
       schedule_(lr_schedule_of(config)),
-      lr_step_tokens_(static_cast<double>(step_tokens())) {}
+      lr_step_tokens_(static_cast<double>(step_tokens())) {
+  start_.extra = hub_entries(config.weights);
+}
 
 void RunPlace::take_up(TrainingState state) {
   start_ = std::move(state);
@@ -50,6 +53,10 @@ double RunPlace::lr_factor_at(std::int64_t step) const {
 TrainingState RunPlace::state_at(std::int64_t step, std::vector<std::int64_t> cursor,
                                  const std::string& data) const {
   TrainingState state;
+  for (const char* name : {kHubConfigEntry, kHubFolderEntry}) {
+    const auto found = start_.extra.find(name);
+    if (found != start_.extra.end()) state.extra.insert(*found);
+  }
   state.step = step;
   state.tokens = tokens_at(step);
   state.data_cursor = std::move(cursor);

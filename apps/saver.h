@@ -23,6 +23,9 @@ inline constexpr const char* kConfigEntry = "config";  // the resolved TOML
 inline constexpr const char* kDataEntry = "data";      // [[path, tokens], ...]
 inline constexpr const char* kFirstLossEntry = "first_loss";
 inline constexpr const char* kLrTokensEntry = "lr_step_tokens";
+// Of a model that came from a Hugging Face folder:
+inline constexpr const char* kHubConfigEntry = "hub_config";  // its config.json
+inline constexpr const char* kHubFolderEntry = "hub_folder";  // where it was
 
 // Every rank has one and makes the same calls, between steps.
 class RunSaver {

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -288,6 +289,39 @@ TEST(Inspect, DescribesAndCompares) {
   EXPECT_EQ(found.tensors[2].what, "F32 [4] and BF16 [4]");
   EXPECT_EQ(found.tensors[3].what, "only in the second");
   EXPECT_TRUE(diff_checkpoints(files, "/run/step-00000010", "/run/step-00000010").empty());
+}
+
+// The experts of one of `ep` ranks: weights hold the expert's number, moments it and a half.
+std::vector<HeldPiece> experts_of(int rank, int ep, bool filled) {
+  constexpr int kExperts = 4;
+  std::vector<HeldPiece> pieces;
+  for (int expert = rank * kExperts / ep; expert < (rank + 1) * kExperts / ep; ++expert) {
+    const std::string name = fmt::format("layers.0.experts.{}.up.weight", expert);
+    for (const char* kind : {"weight", "exp_avg", "exp_avg_sq"}) {
+      const double value = kind == std::string_view("weight") ? expert : expert + 0.5;
+      pieces.push_back(whole(name, kind, at::full({3, 2}, filled ? value : -1.0)));
+    }
+  }
+  return pieces;
+}
+
+TEST(LoadExperts, case_046_every_rank_gets_its_experts_and_their_moments) {
+  MemoryFileSystem files;
+  for_each_rank(2, [&](Communicator& comm) {
+    Checkpointer checkpointer(files, comm, {.folder = "/run"});
+    checkpointer.save({.step = 10}, experts_of(comm.rank(), 2, true));
+    checkpointer.finish();
+  });
+  for (const int ep : {1, 2, 4}) {
+    for_each_rank(ep, [&](Communicator& comm) {
+      const std::vector<HeldPiece> got = experts_of(comm.rank(), ep, false);
+      load_checkpoint(files, comm, "/run/step-00000010", got);
+      const std::vector<HeldPiece> want = experts_of(comm.rank(), ep, true);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        EXPECT_TRUE(got[i].values.equal(want[i].values)) << to_string(got[i].id) << ", ep " << ep;
+      }
+    });
+  }
 }
 
 }  // namespace

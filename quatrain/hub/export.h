@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "quatrain/checkpoint/file_system.h"
 #include "quatrain/hub/checkpoint_weights.h"
@@ -38,9 +39,10 @@ at::ScalarType export_dtype(const CheckpointWeights& weights, const std::string&
 ExportReport export_weights(FileSystem& files, CheckpointWeights& weights, const ModelSpec& spec,
                             const std::filesystem::path& folder, const ExportOptions& options);
 
-// generation_config.json, unless it is there, and config.json, which `dtype` goes into.
+// generation_config.json, unless it is there, and config.json, which `dtype` goes into, and what
+// `source`, the config.json that the model came with, says beside the model; it may be empty.
 void write_hub_config(const ModelSpec& spec, at::ScalarType dtype,
-                      const std::filesystem::path& folder);
+                      const std::filesystem::path& folder, std::string_view source = "");
 
 // Copies the tokenizer's files and generation_config.json, byte for byte; how many there were.
 int carry_small_files(const std::filesystem::path& from, const std::filesystem::path& to);

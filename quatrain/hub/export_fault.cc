@@ -92,9 +92,9 @@ std::string layer_fault(CheckpointWeights& weights, const ModelSpec& spec, const
   LayerRow native(spec, dtype);
   LayerRow again(exported, dtype);
   const auto from_checkpoint = [&](const std::string&, const HubParts& parts) {
-    for (const auto& [info, param] : parts) {
-      const at::ScalarType saved = export_dtype(weights, info.name, options);
-      param->value.copy_(weights.rows(info, 0, info.shape[0], saved));
+    for (const HubPart& part : parts) {
+      const at::ScalarType saved = export_dtype(weights, part.info.name, options);
+      part.param->value.copy_(weights.rows(part.info, 0, part.info.shape[0], saved));
     }
   };
   const auto from_files = [&](const std::string& tensor, const HubParts& parts) {

@@ -35,7 +35,7 @@ std::string_view dtype_key(at::ScalarType dtype) {
 // What a sampler of text needs to know where a text begins and ends.
 Json generation_keys(const Json& config) {
   Json keys = {{"_from_model_config", true}};
-  for (const char* key : {"bos_token_id", "eos_token_id"}) {
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
     if (config.contains(key)) keys[key] = config[key];
   }
   return keys;
@@ -58,8 +58,9 @@ void clear_folder(const fs::path& folder) {
   }
 }
 
-void write_hub_config(const ModelSpec& spec, at::ScalarType dtype, const fs::path& folder) {
-  Json config = Json::parse(to_hub_json(spec));
+void write_hub_config(const ModelSpec& spec, at::ScalarType dtype, const fs::path& folder,
+                      std::string_view source) {
+  Json config = Json::parse(to_hub_json(spec, source));
   config["torch_dtype"] = dtype_key(dtype);
   if (!fs::exists(folder / kGenerationFile)) {
     write_file_atomically(folder / kGenerationFile, generation_keys(config).dump(2) + "\n");

@@ -55,14 +55,19 @@ class BatchWriter {
   std::vector<Manifest> parts_;
 };
 
-void add_parts(const HubParts& parts, at::Tensor tensor, const ImportOptions& options,
-               BatchWriter& out) {
-  if (options.dtype && !keeps_dtype(parts.front().info.name)) tensor = tensor.to(*options.dtype);
-  if (parts.front().info.hub.transposed) tensor = tensor.t();
+// The parameters of the tensor `name`.
+void add_parts(const HubParts& parts, const WeightFiles& files, const std::string& name,
+               const ImportOptions& options, BatchWriter& out) {
+  const bool transposed = parts.front().info.hub.transposed;
+  const at::Tensor whole = transposed ? files.tensor(name).t() : at::Tensor();
   for (const HubPart& part : parts) {
-    const at::Tensor values = tensor.narrow(0, part.info.hub.begin, part.info.shape[0]);
-    // Why: a view would keep the parameters beside it in memory too.
-    out.add(part.info, parts.size() > 1 ? values.clone(at::MemoryFormat::Contiguous) : values);
+    const std::int64_t rows = part.info.shape[0];
+    at::Tensor values =
+        // Why: a view would keep the parameters beside it in memory too.
+        transposed ? whole.narrow(0, part.info.hub.begin, rows).contiguous()
+                   : file_rows(part, files, name, 0, rows);
+    if (options.dtype && !keeps_dtype(part.info.name)) values = values.to(*options.dtype);
+    out.add(part.info, std::move(values));
   }
 }
 
@@ -70,7 +75,7 @@ void add_parts(const HubParts& parts, at::Tensor tensor, const ImportOptions& op
 
 void check_match(const fs::path& hub_folder, const ModelSpec& spec, const LoadOptions& options) {
   const WeightFiles weights(hub_folder, options.allow_extra);
-  const HubSources sources = hub_sources(spec);
+  const HubSources sources = fused_as_in(hub_sources(spec), weights);
   const HubMatch match(spec, sources, weights, options);
 }
 
@@ -78,13 +83,13 @@ ImportReport import_weights(FileSystem& files, const fs::path& hub_folder, const
                             const fs::path& checkpoint, const TrainingState& state,
                             const ImportOptions& options) {
   const WeightFiles weights(hub_folder, options.match.allow_extra);
-  const HubSources sources = hub_sources(spec);
+  const HubSources sources = fused_as_in(hub_sources(spec), weights);
   const HubMatch match(spec, sources, weights, options.match);
   make_folders(files, checkpoint);
   BatchWriter out(files, checkpoint, options.batch_bytes);
   ImportReport report{0, 0, match.ignored()};
   for (const auto& [tensor, parts] : sources) {
-    add_parts(parts, weights.tensor(match.name_in_file(tensor)), options, out);
+    add_parts(parts, weights, match.name_in_file(tensor), options, out);
     report.parameters += std::ssize(parts);
   }
   sync_folder(files, checkpoint);

@@ -21,6 +21,7 @@
 #include "quatrain/hub/export.h"
 #include "quatrain/hub/import.h"
 #include "quatrain/hub/source.h"
+#include "quatrain/hub/testing/fused_experts.h"
 #include "quatrain/hub/weight_files.h"
 #include "quatrain/spec/model_io.h"
 
@@ -28,8 +29,8 @@ namespace quatrain {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr const char* kRotary = R"("hidden_size": 16, "num_hidden_layers": 2,
   "num_attention_heads": 8, "intermediate_size": 12, "vocab_size": 11,
@@ -50,11 +51,17 @@ std::string llama(int kv_heads, bool tied = false) {
   return fmt::format(kLlama, kv_heads, tied, kRotary);
 }
 std::string mixtral(int experts) { return fmt::format(kMixtral, experts, kRotary); }
+std::string qwen3_moe() {
+  return fmt::format(R"({{"model_type": "qwen3_moe", "num_key_value_heads": 2, "head_dim": 4,
+  "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 6,
+  "mlp_only_layers": [0], {}}})",
+                     kRotary);
+}
 std::string deepseek() { return fmt::format(kDeepseek, kRotary); }
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-class RoundTripTest : public testing::Test {
+class RoundTripTest : public ::testing::Test {
  protected:
   RoundTripTest() : root_(fs::temp_directory_path() / fmt::format("quatrain_trip_{}", ::getpid())) {
     fs::remove_all(root_);
@@ -163,6 +170,30 @@ TEST_F(RoundTripTest, case_053_case_055_QueriesAndKeysKeepTheirRows) {
     EXPECT_EQ(give(), "");
     expect_equal(made, exported());
   }
+}
+
+TEST_F(RoundTripTest, TakesFusedExperts) {
+  for (const std::string& config : {mixtral(8), qwen3_moe(), deepseek()}) {
+    const Tensors made = tensors(config);
+    const Tensors stored = testing::fused_experts(made, spec_);
+    ASSERT_LT(stored.size(), made.size());
+    take(stored);
+    EXPECT_EQ(give(), "");
+    expect_equal(made, exported());
+  }
+}
+
+TEST_F(RoundTripTest, RefusesFusedExpertsThatDoNotFit) {
+  Tensors stored = testing::fused_experts(tensors(qwen3_moe()), spec_);
+  const std::string gate_up = "model.layers.1.mlp.experts.gate_up_proj";
+  const at::Tensor good = stored[gate_up];
+  stored[gate_up] = good.view({2, 24, 16});
+  EXPECT_THAT(refusal(stored), HasSubstr(gate_up + " is [2, 24, 16], the model's [4, 12, 16]"));
+  stored[gate_up] = good.view({48, 16});
+  EXPECT_THAT(refusal(stored), HasSubstr(gate_up + " is [48, 16], the model's [4, 12, 16]"));
+  stored[gate_up] = good;
+  stored.erase("model.layers.1.mlp.experts.down_proj");
+  EXPECT_THAT(refusal(stored), HasSubstr("1 missing: model.layers.1.mlp.experts.down_proj"));
 }
 
 // Experts filled with their own number, as the layout of any expert parallelism reads them.

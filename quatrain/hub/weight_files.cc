@@ -181,5 +181,9 @@ at::Tensor WeightFiles::tensor(std::string_view name) const { return file_of(nam
 at::Tensor WeightFiles::rows(std::string_view name, std::int64_t begin, std::int64_t end) const {
   return file_of(name).rows(name, begin, end);
 }
+at::Tensor WeightFiles::merged_rows(std::string_view name, std::int64_t begin,
+                                    std::int64_t end) const {
+  return file_of(name).merged_rows(name, begin, end);
+}
 
 }  // namespace quatrain

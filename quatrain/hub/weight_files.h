@@ -37,6 +37,7 @@ class WeightFiles {
   const TensorEntry& entry(std::string_view name) const;
   at::Tensor tensor(std::string_view name) const;
   at::Tensor rows(std::string_view name, std::int64_t begin, std::int64_t end) const;
+  at::Tensor merged_rows(std::string_view name, std::int64_t begin, std::int64_t end) const;
   const std::filesystem::path& folder() const { return folder_; }
 
  private:

@@ -23,6 +23,10 @@ struct ModelResult {
 ModelResult model_from_hub_json(std::string_view json, std::string_view where);
 // Keys of config.json that recreate the spec (for export and resolved configs), as JSON.
 std::string to_hub_json(const ModelSpec& spec);
+// The same and, of another config.json, the keys that say nothing of the spec (pad_token_id,
+// use_cache, keys that we do not know), but what is not true of weights that were read and written
+// again: quantization, layers that predict further tokens. Empty or not an object: no keys.
+std::string to_hub_json(const ModelSpec& spec, std::string_view source);
 
 // Rules a model must satisfy by itself (head counts, widths, ranges).
 Problems check(const ModelSpec& spec);

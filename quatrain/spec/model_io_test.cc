@@ -36,6 +36,41 @@ std::string refusal(const Json& keys) {
   return to_string(model_from_hub_json(keys.dump(), "config.json").problems);
 }
 
+TEST(ModelIo, CarriesWhatItDoesNotModel) {
+  Json source = llama();
+  source["pad_token_id"] = 7;
+  source["our_own"] = {{"nested", {1, 2}}};
+  source["quantization_config"] = {{"bits", 8}};
+  source["num_nextn_predict_layers"] = 1;
+  source["dtype"] = "float32";
+  ModelSpec spec = read(source);
+  spec.vocab = 128;
+  const Json keys = Json::parse(to_hub_json(spec, source.dump()));
+  EXPECT_EQ(read(keys), spec);
+  EXPECT_EQ(keys["vocab_size"], 128);
+  EXPECT_EQ(keys["architectures"], Json({"LlamaForCausalLM"}));
+  for (const char* key : {"pad_token_id", "our_own", "use_cache"}) {
+    EXPECT_EQ(keys[key], source[key]) << key;
+  }
+  for (const char* key : {"quantization_config", "num_nextn_predict_layers", "dtype"}) {
+    EXPECT_FALSE(keys.contains(key)) << key;
+  }
+  for (const char* none : {"", "[]", "{"}) EXPECT_EQ(to_hub_json(spec, none), to_hub_json(spec));
+}
+
+// Whichever names one of two families' files give a key, ours is the only one.
+TEST(ModelIo, CarriesNoSecondNameOfAKey) {
+  const Json source{{"model_type", "gpt2"}, {"hidden_size", 8},          {"num_hidden_layers", 1},
+                    {"n_head", 2},          {"vocab_size", 11},          {"n_positions", 12},
+                    {"n_ctx", 12},          {"rope_parameters", nullptr}};
+  const Json keys = Json::parse(to_hub_json(read(source), source.dump()));
+  EXPECT_EQ(keys["n_embd"], 8);
+  EXPECT_EQ(keys["n_ctx"], 12);
+  for (const char* key : {"hidden_size", "num_hidden_layers", "rope_parameters"}) {
+    EXPECT_FALSE(keys.contains(key)) << key;
+  }
+}
+
 TEST(ModelIo, RopeKeysOfBothGenerations) {
   const Json scaling{{"factor", 8.0},
                      {"low_freq_factor", 1.0},

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ModelSpec to config.json: the v4 form of the rotary keys, which transformers v4 and v5 both read.
+#include <algorithm>
+#include <array>
+
 #include "quatrain/spec/model_io.h"
 #include "quatrain/spec/model_keys.h"
 
@@ -119,7 +122,25 @@ void expert_keys(const ModelSpec& spec, const Experts& experts, Json& keys) {
   keys["topk_method"] = "noaux_tc";
 }
 
+// Keys that are ours to write, or that an import makes untrue.
+bool is_carried(std::string_view key) {
+  constexpr std::array<std::string_view, 5> kLeft{"dtype", "torch_dtype", "quantization_config",
+                                                  "num_nextn_predict_layers", "num_mtp_layers"};
+  return find_model_key(key) == nullptr &&
+         std::find(kLeft.begin(), kLeft.end(), key) == kLeft.end();
+}
+
 }  // namespace
+
+std::string to_hub_json(const ModelSpec& spec, std::string_view source) {
+  Json keys = Json::parse(to_hub_json(spec));
+  const Json others = Json::parse(source, nullptr, false);
+  if (!others.is_object()) return keys.dump(2);
+  for (const auto& [key, value] : others.items()) {
+    if (is_carried(key)) keys.emplace(key, value);  // not in the place of one of ours
+  }
+  return keys.dump(2);
+}
 
 std::string to_hub_json(const ModelSpec& spec) {
   Json keys = Json::object();

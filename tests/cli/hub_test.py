@@ -3,6 +3,7 @@
 checkpoints that several ranks trained."""
 import json
 import os
+import shutil
 import subprocess
 import unittest
 from pathlib import Path
@@ -198,6 +199,67 @@ class Trained(CommandTest):
         for command in ("export", "import"):
             said = self.run_command("checkpoint", command, "--help").stdout
             self.assertIn(f"Example:\n  quatrain checkpoint {command} ", said)
+
+
+class Imported(CommandTest):
+    """A folder that says more than a model of ours does, imported once."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        for arguments in (("train", "tiny.toml", "run.folder=runs/first", "training.steps=1"),
+                          ("checkpoint", "export", "runs/first/checkpoints", "hub")):
+            done = cls.start(*arguments, *(["checkpoint.interval=1"] * (arguments[0] == "train")))
+            assert done.returncode == 0, done.stderr
+        path = cls.folder / "hub/config.json"
+        config = json.loads(path.read_text())
+        # What training refuses must not keep the model from being read.
+        cls.more = {"pad_token_id": 5, "of_others": {"list": [1, 2]}, "attention_dropout": 0.1}
+        path.write_text(json.dumps(config | cls.more))
+        (cls.folder / "hub/special_tokens_map.json").write_text("{}")
+        done = cls.start("checkpoint", "import", "hub", "in")
+        assert done.returncode == 0, done.stderr
+
+    def config_of(self, folder):
+        config = json.loads((self.folder / folder / "config.json").read_text())
+        return {key: config.get(key) for key in self.more}
+
+    def test_keys_of_the_source_survive(self):
+        self.run_command("checkpoint", "export", "in", "out")
+        self.assertEqual(self.config_of("out"), self.more)
+        self.assertTrue((self.folder / "out/special_tokens_map.json").exists())
+        more = ["checkpoint.interval=1", "run.folder=runs/on", "parallel.dp_shard=2"]
+        self.run_command("train", "tiny.toml", "model.weights=in", "training.steps=1", *more)
+        self.run_command("train", "tiny.toml", "model.weights=in", "training.steps=2",
+                         "checkpoint.resume=if_present", *more)
+        self.run_command("checkpoint", "export", "runs/on", "trained")
+        self.assertEqual(self.config_of("trained"), self.more | {"attention_dropout": 0.0})
+
+    def test_generates_from_a_folder_that_has_moved(self):
+        shutil.copytree(self.folder / "in", self.folder / "away/in")
+        config = self.folder / "away/in/step-00000000/manifest.json"
+        gone = str(self.folder / "gone")
+        config.write_text(config.read_text().replace(str(self.folder / "in"), gone))
+        arguments = ("--prompt", "Sing", "--tokens", 4)
+        want = self.run_command("generate", "--from", "in", *arguments).stdout
+        for source in ("away/in", "away/in/step-00000000"):
+            self.assertEqual(want, self.run_command("generate", "--from", source, *arguments).stdout)
+        shutil.rmtree(self.folder / "away/in/tokenizer")
+        done = self.run_command("generate", "--from", "away/in", *arguments, code=2)
+        self.assertIn(gone, done.stderr)
+        done = self.run_command("checkpoint", "export", "away/in", "away/out")
+        self.assertIn(f"the tokenizer {gone}/tokenizer is gone", done.stderr)
+
+    def test_the_source_is_not_written_over(self):
+        (self.folder / "link").symlink_to("hub")
+        (self.folder / "in_link").symlink_to("in")
+        for out in ("hub", "link", "./in/../hub"):
+            self.refuse("checkpoint", "export", "in", out, code=2, says=["the model came from"])
+        for out in ("in", "in_link"):
+            self.refuse("checkpoint", "export", "in", out, code=2, says=["holds checkpoints"])
+        self.refuse("checkpoint", "export", "in", "in/tokenizer", code=2, says=["tokenizer"])
+        for out in ("hub", "link"):
+            self.refuse("checkpoint", "import", "hub", out, code=2, says=["folder to import"])
 
 
 if __name__ == "__main__":
