@@ -16,6 +16,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "quatrain/base/error.h"
 #include "quatrain/base/file.h"
 #include "quatrain/base/text.h"
 #include "quatrain/checkpoint/checkpointer.h"
@@ -118,11 +119,18 @@ class Bench {
     if (comm_.rank() == 0) forget(folder);
     time(what, f);
   }
+  // The calls alone, as a stranger would make them.
   void plain_write() {
     fs::create_directories(plain_folder());
-    OutputFile file(files_, plain_file());
-    for (std::size_t done = 0; done < bytes_; done += kPlainBytes) file.write(buffer_);
-    file.finish();
+    const int file = ::open(plain_file().c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    for (std::size_t done = 0; done < bytes_;) {
+      const ssize_t n = ::write(file, buffer_.data(), std::min(kPlainBytes, bytes_ - done));
+      if (n <= 0) throw StorageError(fmt::format("cannot write {}", plain_file().string()));
+      done += static_cast<std::size_t>(n);
+    }
+    if (::fsync(file) != 0)
+      throw StorageError(fmt::format("cannot sync {}", plain_file().string()));
+    ::close(file);
   }
   void plain_read() {
     InputFile file(files_, plain_file());

@@ -236,19 +236,19 @@ class Imported(CommandTest):
         self.assertEqual(self.config_of("trained"), self.more | {"attention_dropout": 0.0})
 
     def test_generates_from_a_folder_that_has_moved(self):
-        shutil.copytree(self.folder / "in", self.folder / "away/in")
-        config = self.folder / "away/in/step-00000000/manifest.json"
-        gone = str(self.folder / "gone")
-        config.write_text(config.read_text().replace(str(self.folder / "in"), gone))
+        self.run_command("checkpoint", "import", "hub", "was/in")
+        (self.folder / "was").rename(self.folder / "is")
+        gone = str(self.folder / "was/in/tokenizer")
         arguments = ("--prompt", "Sing", "--tokens", 4)
         want = self.run_command("generate", "--from", "in", *arguments).stdout
-        for source in ("away/in", "away/in/step-00000000"):
-            self.assertEqual(want, self.run_command("generate", "--from", source, *arguments).stdout)
-        shutil.rmtree(self.folder / "away/in/tokenizer")
-        done = self.run_command("generate", "--from", "away/in", *arguments, code=2)
+        for source in ("is/in", "is/in/step-00000000"):
+            have = self.run_command("generate", "--from", source, *arguments).stdout
+            self.assertEqual(want, have)
+        shutil.rmtree(self.folder / "is/in/tokenizer")
+        done = self.run_command("generate", "--from", "is/in", *arguments, code=2)
         self.assertIn(gone, done.stderr)
-        done = self.run_command("checkpoint", "export", "away/in", "away/out")
-        self.assertIn(f"the tokenizer {gone}/tokenizer is gone", done.stderr)
+        done = self.run_command("checkpoint", "export", "is/in", "is/out")
+        self.assertIn(f"the tokenizer {gone} is gone", done.stderr)
 
     def test_the_source_is_not_written_over(self):
         (self.folder / "link").symlink_to("hub")
