@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quatrain/planner/layer_times.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "quatrain/base/check.h"
+#include "quatrain/cost/stage_cut.h"
+#include "quatrain/planner/collective.h"
+#include "quatrain/planner/op_time.h"
+
+namespace quatrain {
+namespace {
+
+// Traffic of kernels that only move data, a stashed byte: each tensor is written and read again,
+// and as often once more for gradients. Fitted to table 4 of Korthikanti et al., arXiv:2205.05198.
+constexpr double kForwardTraffic = 2.0, kInputTraffic = 3.0;
+constexpr double kForwardKernels = 8, kInputKernels = 12;
+// A ring of keys and values hides under this share of attention, and slows it by the other.
+constexpr double kRingHidden = 0.5, kRingTheft = 0.1;
+
+double bytes_of(Bytes bytes) { return static_cast<double>(bytes.value); }
+double count(std::int64_t value) { return static_cast<double>(value); }
+
+// The model with one block, like block `layer`.
+ModelSpec one_block(const ModelSpec& model, std::int64_t layer) {
+  ModelSpec one = model;
+  one.layers = 1;
+  one.window = model.layer_window(layer);
+  one.window_layers.clear();
+  if (!model.experts) return one;
+  one.experts->first_dense = model.layer_is_sparse(layer) ? 0 : 1;
+  one.experts->sparse_step = 1;
+  one.experts->dense_layers.clear();
+  return one;
+}
+
+WorkShape shape_of(const Job& job, const Geometry& g) {
+  WorkShape shape;
+  shape.batch = g.micro_batch;
+  shape.seq = job.seq;
+  shape.dtype = job.dtype;
+  shape.recompute = g.recompute;
+  shape.split = {g.tp, 0, g.sequence_parallel && g.tp > 1};
+  return shape;
+}
+
+bool is_routed(const OpCost& op, bool sparse) {
+  return sparse && (op.name == "up" || op.name == "down");
+}
+
+}  // namespace
+
+void LayerTimes::add(const LayerTimes& layer, double times) {
+  forward += times * layer.forward;
+  input += times * layer.input;
+  weight += times * layer.weight;
+  tp += times * layer.tp;
+  cp += times * layer.cp;
+  ep += times * layer.ep;
+  stash += times * layer.stash;
+  working = std::max(working, layer.working);
+  flops += times * layer.flops;
+  parameters += times * layer.parameters;
+  experts += times * layer.experts;
+}
+
+// Walks of one micro-batch of whole sequences on one rank of tp.
+struct LayerTable::Walked {
+  std::vector<std::vector<UnitCost>> units;  // [kind]: embedding, block, head
+  std::vector<double> unrecomputed;          // [kind] stash of a block
+  Bytes message, logits;
+};
+
+namespace {
+
+// Times a layer's operations.
+class LayerTimer {
+ public:
+  LayerTimer(const Job& job, const Geometry& geometry, const ModelSpec& model)
+      : job_(job),
+        geometry_(geometry),
+        model_(model),
+        rows_(count(geometry.micro_batch * job.seq) / geometry.cp) {}
+
+  // `unrecomputed`: bytes of its stash where all is kept.
+  LayerTimes block(const UnitCost& unit, double unrecomputed) const {
+    const bool sparse = model_.layer_is_sparse(0);
+    LayerTimes times = timed(unit, sparse);
+    const bool full = geometry_.recompute == Recompute::kFull;
+    times.working = job_.cluster.stash_factor * unrecomputed / geometry_.cp;
+    if (sparse) times.working += received_bytes();
+    if (!full)
+      times.stash = times.stash * job_.cluster.stash_factor + (sparse ? received_bytes() : 0);
+    add_moving(times, unrecomputed / geometry_.cp);
+    if (full) times.input += times.forward;
+    if (geometry_.cp > 1) ring(times);
+    if (sparse) exchange(times);
+    return times;
+  }
+
+  LayerTimes end(const UnitCost& unit) const {
+    LayerTimes times = timed(unit, false);
+    times.working = times.stash;
+    add_moving(times, times.stash);
+    return times;
+  }
+
+ private:
+  LayerTimes timed(const UnitCost& unit, bool sparse) const {
+    LayerTimes times;
+    for (const OpCost& op : unit.ops) {
+      add_wire(times, op);
+      add_computing(times, op, sparse);
+      const double numel = count(op.parameters);
+      const double whole = numel * geometry_.tp / (geometry_.ep * geometry_.etp);
+      (is_routed(op, sparse) ? times.experts : times.parameters) +=
+          is_routed(op, sparse) ? whole : numel;
+    }
+    const Flops flops = unit.forward() + unit.backward_input() + unit.backward_weight();
+    times.flops = flops.value / geometry_.cp;
+    times.stash = bytes_of(unit.stash()) / geometry_.cp;
+    return times;
+  }
+
+  void add_moving(LayerTimes& times, double bytes) const {
+    times.forward += moving_seconds(job_, kForwardTraffic * bytes, kForwardKernels);
+    times.input += moving_seconds(job_, kInputTraffic * bytes, kInputKernels);
+  }
+
+  void add_computing(LayerTimes& times, const OpCost& op, bool sparse) const {
+    if (op.forward.value == 0) return;
+    if (op.name == "attention") {
+      const double flops = op.forward.value / geometry_.cp;
+      times.forward += attention_seconds(job_, flops);
+      times.input += attention_backward_seconds(job_, 2 * flops);
+      return;
+    }
+    const Product p = product_of(op, sparse);
+    const bool fp8 = job_.fp8_products && op.name != "head" && op.name != "router";
+    const Precision precision = fp8 ? Precision::kFp8 : Precision::kJob;
+    times.forward += product_seconds(job_, p, precision);
+    times.input += product_seconds(job_, {p.m, p.k, p.n, p.count}, precision);
+    if (op.backward_weight.value > 0) {
+      times.weight += product_seconds(job_, {p.n, p.k, p.m, p.count}, precision);
+    }
+  }
+
+  // Inner length of the products that read the residual stream or a latent.
+  double inner(const OpCost& op) const {
+    if (model_.latent && op.name == "kv_b") return count(model_.latent->kv_lora_rank);
+    if (model_.latent && op.name == "q" && model_.latent->q_lora_rank > 0) {
+      return count(model_.latent->q_lora_rank);
+    }
+    return count(model_.hidden);
+  }
+
+  Product product_of(const OpCost& op, bool sparse) const {
+    const bool inwards = op.name == "out" || op.name == "down" || op.name == "shared_down";
+    const bool own = op.name == "q_a" || op.name == "kv_a";
+    Product p;
+    p.m = own && geometry_.sequence_parallel ? rows_ / geometry_.tp : rows_;
+    const double matrix = op.forward.value / geometry_.cp / (2 * p.m);
+    p.k = inwards ? matrix / count(model_.hidden) : inner(op);
+    p.n = matrix / p.k;
+    if (is_routed(op, sparse)) split_by_expert(p, inwards ? p.k : p.n);
+    return p;
+  }
+
+  // The walk has every expert's rows side by side, `width` of k experts in all and cut over tp.
+  void split_by_expert(Product& p, double& width) const {
+    const Experts& experts = *model_.experts;
+    const double flops = p.flops();
+    const double met = count(experts.top_k);
+    width = width / met * geometry_.tp / geometry_.etp;
+    p.count = count(experts.num_experts) / geometry_.ep;
+    p.m = std::max(1.0, flops / (2 * p.n * p.k * p.count));
+  }
+
+  void add_wire(LayerTimes& times, const OpCost& op) const {
+    const double t = geometry_.tp;
+    for (const OpWire& wire : op.wire) {
+      const bool reduce = wire.operation == CollectiveKind::kAllReduce;
+      const double calls = count(wire.calls);
+      const double sent = bytes_of(wire.bytes) / calls / geometry_.cp;
+      const double whole = sent * t / ((t - 1) * (reduce ? 2 : 1));
+      times.tp += calls * collective_seconds(job_.cluster,
+                                             reduce ? CommKind::kAllReduce : CommKind::kAllGather,
+                                             {geometry_.tp, 1}, whole);
+    }
+  }
+
+  // Keys and values pass round once in the forward and, with their gradients, twice behind it.
+  void ring(LayerTimes& times) const {
+    const double heads = std::max(1.0, count(model_.kv_heads) / geometry_.tp);
+    const double width = model_.latent
+                             ? count(model_.latent->kv_lora_rank + model_.latent->qk_rope_head_dim)
+                             : 2 * heads * count(model_.head_dim);
+    const double bytes = rows_ * geometry_.cp * width * count(size_of(job_.dtype));
+    const double once =
+        collective_seconds(job_.cluster, CommKind::kAllGather, {geometry_.cp, geometry_.tp}, bytes);
+    times.cp = std::max(0.0, 3 * once - kRingHidden * times.compute()) + kRingTheft * 3 * once;
+  }
+
+  // Rows that this rank sends to experts, each once for each of its choices.
+  double routed_bytes() const {
+    return rows_ / geometry_.tp * count(model_.experts->top_k * model_.hidden) *
+           count(size_of(job_.dtype));
+  }
+  double received_bytes() const { return geometry_.ep > 1 ? geometry_.etp * routed_bytes() : 0.0; }
+
+  // Dispatch and combine, forward and backward; ranks that share an expert's matrices then gather.
+  void exchange(LayerTimes& times) const {
+    if (geometry_.ep == 1) return;
+    const double passes = geometry_.recompute == Recompute::kFull ? 6 : 4;
+    times.ep += passes * collective_seconds(job_.cluster, CommKind::kAllToAll,
+                                            {geometry_.ep, geometry_.etp}, routed_bytes());
+    times.ep += passes * collective_seconds(job_.cluster, CommKind::kAllGather, {geometry_.etp, 1},
+                                            received_bytes());
+  }
+
+  const Job& job_;
+  const Geometry& geometry_;
+  const ModelSpec& model_;
+  double rows_;  // of the micro-batch on this rank of cp
+};
+
+}  // namespace
+
+LayerTable::LayerTable(const Job& job) : job_(job) {
+  std::vector<std::pair<bool, std::int64_t>> known;
+  for (std::int64_t layer = 0; layer < job.model.layers; ++layer) {
+    const std::pair kind{job.model.layer_is_sparse(layer), job.model.layer_window(layer)};
+    const auto found = std::find(known.begin(), known.end(), kind);
+    kinds_.push_back(static_cast<int>(found - known.begin()));
+    if (found != known.end()) continue;
+    known.push_back(kind);
+    models_.push_back(one_block(job.model, layer));
+  }
+  CHECK(known.size() <= kMostKinds, "{} kinds of blocks", known.size());
+  std::vector<double> block;
+  double ends = 0;
+  for (const ModelSpec& model : models_) {
+    WorkShape shape;
+    shape.seq = job.seq;
+    const std::vector<UnitCost> units = walk(model, shape);
+    const auto flops = [&](std::size_t unit) {
+      return (units[unit].forward() + units[unit].backward_input() + units[unit].backward_weight())
+          .value;
+    };
+    block.push_back(flops(1));
+    ends = flops(0) + flops(2);
+  }
+  flops_ = ends;
+  for (const int kind : kinds_) flops_ += block[static_cast<std::size_t>(kind)];
+}
+
+LayerTable::~LayerTable() = default;
+
+const LayerTable::Walked& LayerTable::walked(const Geometry& g) {
+  const Key key{g.tp, g.micro_batch, g.sequence_parallel ? 1 : 0,
+                static_cast<std::int64_t>(g.recompute)};
+  std::unique_ptr<Walked>& entry = walks_[key];
+  if (entry) return *entry;
+  auto walked = std::make_unique<Walked>();
+  const WorkShape shape = shape_of(job_, g);
+  WorkShape all = shape;
+  all.recompute = Recompute::kNone;
+  for (const ModelSpec& model : models_) {
+    walked->units.push_back(walk(model, shape));
+    walked->unrecomputed.push_back(g.recompute == Recompute::kNone
+                                       ? bytes_of(walked->units.back()[1].stash())
+                                       : bytes_of(walk(model, all)[1].stash()));
+  }
+  walked->message = message_bytes(models_.front(), shape);
+  walked->logits = logits_bytes(models_.front(), shape);
+  return *(entry = std::move(walked));
+}
+
+const MicrobatchTimes& LayerTable::at(const Geometry& g) {
+  const Key key{g.tp,
+                g.cp,
+                g.ep,
+                g.etp,
+                g.micro_batch,
+                static_cast<std::int64_t>(g.dp()) * g.cp * g.tp,
+                g.sequence_parallel ? 1 : 0,
+                static_cast<std::int64_t>(g.recompute)};
+  if (const auto known = times_.find(key); known != times_.end()) return known->second;
+  const Walked& from = walked(g);
+  MicrobatchTimes times;
+  for (std::size_t kind = 0; kind < models_.size(); ++kind) {
+    const LayerTimer timer(job_, g, models_[kind]);
+    times.block[kind] = timer.block(from.units[kind][1], from.unrecomputed[kind]);
+  }
+  const LayerTimer timer(job_, g, models_.front());
+  times.embedding = timer.end(from.units.front().front());
+  times.head = timer.end(from.units.front().back());
+  times.table = std::ceil(count(job_.model.vocab) / g.tp) * count(job_.model.hidden);
+  times.message_bytes = bytes_of(from.message) / g.cp;
+  const int stride = g.dp() * g.cp * g.tp;
+  times.message =
+      collective_seconds(job_.cluster, CommKind::kSend, {2, stride}, times.message_bytes);
+  const double all_logits = count(g.micro_batch * job_.seq) / g.cp * count(job_.model.vocab) / g.tp;
+  times.logits = job_.cluster.whole_logits > 0 ? job_.cluster.whole_logits * all_logits
+                                               : bytes_of(from.logits);
+  return times_.emplace(key, times).first->second;
+}
+
+const std::vector<std::int64_t>& LayerTable::cut(int stages) {
+  std::vector<std::int64_t>& cut = cuts_[stages];
+  if (!cut.empty()) return cut;
+  Geometry whole;
+  const Walked& from = walked(whole);
+  const auto stand_in = [](const UnitCost& unit) {
+    OpCost op;
+    op.forward = unit.forward() + unit.backward_input() + unit.backward_weight();
+    return UnitCost{unit.name, {op}};
+  };
+  std::vector<UnitCost> units{stand_in(from.units.front().front())};
+  for (const int kind : kinds_)
+    units.push_back(stand_in(from.units[static_cast<std::size_t>(kind)][1]));
+  units.push_back(stand_in(from.units.front().back()));
+  return cut = balanced_layers(units, stages);
+}
+
+}  // namespace quatrain
