@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Range : std::uint8_t { kPositive, kNotNegative, kOneOrMore, kShare };
+enum class Range : std::uint8_t { kPositive, kNotNegative, kOneOrMore, kShare, kPart };
 struct NumberKey {
   const char* name;
   double ClusterSpec::*member;
@@ -55,6 +55,9 @@ constexpr NumberKey kNumbers[] = {
     {"fragmentation", &ClusterSpec::fragmentation, kNotNegative},
     {"stash_factor", &ClusterSpec::stash_factor, kPositive, true},
     {"whole_logits", &ClusterSpec::whole_logits, kNotNegative, true},
+    {"score_bytes", &ClusterSpec::score_bytes, kNotNegative, true},
+    {"tensor_overlap", &ClusterSpec::tensor_overlap, kPart, true},
+    {"host_seconds", &ClusterSpec::host_seconds, kNotNegative, true},
 };
 constexpr std::pair<const char*, Topology> kTopologies[] = {
     {"switch", Topology::kSwitch}, {"mesh", Topology::kMesh}, {"torus", Topology::kTorus}};
@@ -69,6 +72,8 @@ bool in_range(double value, Range range) {
       return value >= 1;
     case kShare:
       return value > 0 && value <= 1;
+    case kPart:
+      return value >= 0 && value < 1;
   }
   return false;
 }
@@ -82,6 +87,8 @@ const char* in_words(Range range) {
       return "a number, 1 or more";
     case kShare:
       return "a share, above 0 and at most 1";
+    case kPart:
+      return "a share, 0 or more and below 1";
   }
   return "";
 }

@@ -8,16 +8,7 @@
 
 namespace quatrain {
 
-std::vector<std::int64_t> planned_layers(std::int64_t layers, int stages) {
-  const std::int64_t least = layers / stages, more = layers % stages;
-  // Stages in the middle get the remainder: the ends first go without.
-  const std::int64_t without = stages - more, first = without / 2;
-  std::vector<std::int64_t> cut(static_cast<std::size_t>(stages), least);
-  for (std::int64_t i = 0; i < more; ++i) ++cut[static_cast<std::size_t>(first + i)];
-  return cut;
-}
-
-Plan to_plan(const Job& job, const Geometry& geometry) {
+Plan to_plan(const Job& job, const Geometry& geometry, const std::vector<std::int64_t>& cut) {
   Plan plan;
   const auto set = [&](Axis axis, int degree) {
     plan.degrees[static_cast<std::size_t>(axis)] = degree;
@@ -33,11 +24,12 @@ Plan to_plan(const Job& job, const Geometry& geometry) {
   plan.seq_len = job.seq;
   plan.microbatch_size = geometry.micro_batch;
   plan.num_microbatches = geometry.microbatches;
-  plan.stage_begin = first_layers(planned_layers(job.model.layers, geometry.stages()));
+  plan.stage_begin = first_layers(cut);
   plan.schedule = std::string(geometry.schedule);
   plan.chunks = geometry.chunks;
   plan.zero_stage = geometry.zero;
   plan.sequence_parallel = geometry.sequence_parallel;
+  plan.gather_again = geometry.gather_again;
   plan.recompute = geometry.recompute;
   plan.dtype = job.dtype;
   return plan;
@@ -56,6 +48,7 @@ Geometry geometry_of(const Plan& plan) {
   g.ep = degree(Axis::kEp);
   g.etp = degree(Axis::kEtp);
   g.sequence_parallel = plan.sequence_parallel;
+  g.gather_again = plan.gather_again;
   g.micro_batch = plan.microbatch_size;
   g.microbatches = plan.num_microbatches;
   g.recompute = plan.recompute;

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "quatrain/planner/cluster.h"
 #include "quatrain/spec/model_spec.h"
 #include "quatrain/spec/plan.h"
-#include "quatrain/spec/run_config.h"
 
 namespace quatrain {
 
@@ -27,6 +27,7 @@ struct Geometry {
   int dp_replicate = 1, dp_shard = 1, zero = 0;
   int tp = 1, cp = 1, pp = 1, chunks = 1, ep = 1, etp = 1;
   bool sequence_parallel = false;
+  bool gather_again = false;  // Plan's: less memory for a second gather
   std::int64_t micro_batch = 1;
   std::int64_t microbatches = 1;  // of a step and data rank
   Recompute recompute = Recompute::kNone;
@@ -40,13 +41,9 @@ struct Geometry {
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
 
-// Blocks of each stage: equal, and where they are not, one fewer at the ends of the pipeline, which
-// have the embedding and the head as well.
-std::vector<std::int64_t> planned_layers(std::int64_t layers, int stages);
-
-// The plan that the runtime executes, and back. geometry_of() throws ConfigError for schedules that
-// are files.
-Plan to_plan(const Job& job, const Geometry& geometry);
+// The plan that the runtime executes, and back. `cut`: blocks of each stage (balanced_layers()).
+// geometry_of() throws ConfigError for schedules that are files.
+Plan to_plan(const Job& job, const Geometry& geometry, const std::vector<std::int64_t>& cut);
 Geometry geometry_of(const Plan& plan);
 
 }  // namespace quatrain

@@ -17,8 +17,11 @@ namespace {
 // and as often once more for gradients. Fitted to table 4 of Korthikanti et al., arXiv:2205.05198.
 constexpr double kForwardTraffic = 2.0, kInputTraffic = 3.0;
 constexpr double kForwardKernels = 8, kInputKernels = 12;
-// A ring of keys and values hides under this share of attention, and slows it by the other.
-constexpr double kRingHidden = 0.5, kRingTheft = 0.1;
+// Kernels that eager software starts for a block.
+constexpr double kForwardLaunches = 40, kInputLaunches = 80;
+// A ring of keys and values hides under this share of the layer's work.
+constexpr double kRingHidden = 0.5;
+constexpr double kTheft = 0.1;  // hidden traffic slows what hides it by this share of itself
 
 double bytes_of(Bytes bytes) { return static_cast<double>(bytes.value); }
 double count(std::int64_t value) { return static_cast<double>(value); }
@@ -89,11 +92,14 @@ class LayerTimer {
     const bool sparse = model_.layer_is_sparse(0);
     LayerTimes times = timed(unit, sparse);
     const bool full = geometry_.recompute == Recompute::kFull;
+    times.tp = waited(times.tp);
     times.working = job_.cluster.stash_factor * unrecomputed / geometry_.cp;
     if (sparse) times.working += received_bytes();
     if (!full)
       times.stash = times.stash * job_.cluster.stash_factor + (sparse ? received_bytes() : 0);
     add_moving(times, unrecomputed / geometry_.cp);
+    times.forward = std::max(times.forward, kForwardLaunches * job_.cluster.host_seconds);
+    times.input = std::max(times.input, kInputLaunches * job_.cluster.host_seconds);
     if (full) times.input += times.forward;
     if (geometry_.cp > 1) ring(times);
     if (sparse) exchange(times);
@@ -124,6 +130,12 @@ class LayerTimer {
     return times;
   }
 
+  // Of tp's traffic, what products do not hide.
+  double waited(double seconds) const {
+    const double hidden = job_.cluster.tensor_overlap * seconds;
+    return seconds - hidden + kTheft * hidden;
+  }
+
   void add_moving(LayerTimes& times, double bytes) const {
     times.forward += moving_seconds(job_, kForwardTraffic * bytes, kForwardKernels);
     times.input += moving_seconds(job_, kInputTraffic * bytes, kInputKernels);
@@ -135,6 +147,7 @@ class LayerTimer {
       const double flops = op.forward.value / geometry_.cp;
       times.forward += attention_seconds(job_, flops);
       times.input += attention_backward_seconds(job_, 2 * flops);
+      add_scores(times);
       return;
     }
     const Product p = product_of(op, sparse);
@@ -145,6 +158,14 @@ class LayerTimer {
     if (op.backward_weight.value > 0) {
       times.weight += product_seconds(job_, {p.n, p.k, p.m, p.count}, precision);
     }
+  }
+
+  // Software that writes all scores moves as much again for their gradients.
+  void add_scores(LayerTimes& times) const {
+    const double scores = rows_ * count(job_.seq) * count(model_.heads) / geometry_.tp;
+    const double moved = moving_seconds(job_, job_.cluster.score_bytes * scores, 0);
+    times.forward += moved;
+    times.input += moved;
   }
 
   // Inner length of the products that read the residual stream or a latent.
@@ -200,7 +221,7 @@ class LayerTimer {
     const double bytes = rows_ * geometry_.cp * width * count(size_of(job_.dtype));
     const double once =
         collective_seconds(job_.cluster, CommKind::kAllGather, {geometry_.cp, geometry_.tp}, bytes);
-    times.cp = std::max(0.0, 3 * once - kRingHidden * times.compute()) + kRingTheft * 3 * once;
+    times.cp = std::max(0.0, 3 * once - kRingHidden * times.compute()) + kTheft * 3 * once;
   }
 
   // Rows that this rank sends to experts, each once for each of its choices.
