@@ -130,6 +130,7 @@ std::string to_string(const Geometry& g) {
   if (g.pp > 1) text += fmt::format(" {}", g.schedule);
   if (g.chunks > 1) text += fmt::format(" x{}", g.chunks);
   text += fmt::format(", micro-batch {} x {}", g.micro_batch, g.microbatches);
+  if (g.gather_again) text += ", gathers again";
   if (g.recompute != Recompute::kNone) text += fmt::format(", recompute {}", name(g.recompute));
   return text;
 }

@@ -65,6 +65,8 @@ void set(Fixed& fixed, std::string_view key, std::string_view value) {
     fixed.micro_batch = number(key, value, 1, kMost);
   } else if (key == "sequence_parallel") {
     fixed.sequence_parallel = truth(key, value);
+  } else if (key == "gather_again") {
+    fixed.gather_again = truth(key, value);
   } else if (key == "schedule") {
     fixed.schedule = schedule_of(value);
   } else if (key == "recompute") {
@@ -72,7 +74,7 @@ void set(Fixed& fixed, std::string_view key, std::string_view value) {
   } else {
     throw ConfigError(
         fmt::format("{} cannot be fixed; keys: dp dp_replicate tp cp pp chunks ep etp zero "
-                    "micro_batch sequence_parallel schedule recompute",
+                    "micro_batch sequence_parallel gather_again schedule recompute",
                     key));
   }
 }
@@ -100,6 +102,7 @@ Fixed merged(Fixed base, const Fixed& more) {
   for (const auto& [name, member] : kDegrees) take(member);
   take(&Fixed::zero);
   take(&Fixed::sequence_parallel);
+  take(&Fixed::gather_again);
   take(&Fixed::micro_batch);
   take(&Fixed::recompute);
   take(&Fixed::schedule);

@@ -13,7 +13,7 @@ namespace quatrain {
 // Absent: searched.
 struct Fixed {
   std::optional<int> dp, dp_replicate, zero, tp, cp, pp, chunks, ep, etp;
-  std::optional<bool> sequence_parallel;
+  std::optional<bool> sequence_parallel, gather_again;
   std::optional<std::int64_t> micro_batch;
   std::optional<Recompute> recompute;
   std::optional<std::string> schedule;

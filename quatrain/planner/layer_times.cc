@@ -46,6 +46,7 @@ WorkShape shape_of(const Job& job, const Geometry& g) {
   shape.dtype = job.dtype;
   shape.recompute = g.recompute;
   shape.split = {g.tp, 0, g.sequence_parallel && g.tp > 1};
+  shape.gather_again = g.gather_again;
   return shape;
 }
 
@@ -279,9 +280,14 @@ LayerTable::LayerTable(const Job& job) : job_(job) {
 
 LayerTable::~LayerTable() = default;
 
+// How a layer is run, as one number.
+std::int64_t LayerTable::way_of(const Geometry& g) {
+  return 4 * static_cast<std::int64_t>(g.recompute) + (g.sequence_parallel ? 2 : 0) +
+         (g.gather_again ? 1 : 0);
+}
+
 const LayerTable::Walked& LayerTable::walked(const Geometry& g) {
-  const Key key{g.tp, g.micro_batch, g.sequence_parallel ? 1 : 0,
-                static_cast<std::int64_t>(g.recompute)};
+  const Key key{g.tp, g.micro_batch, way_of(g)};
   std::unique_ptr<Walked>& entry = walks_[key];
   if (entry) return *entry;
   auto walked = std::make_unique<Walked>();
@@ -300,14 +306,7 @@ const LayerTable::Walked& LayerTable::walked(const Geometry& g) {
 }
 
 const MicrobatchTimes& LayerTable::at(const Geometry& g) {
-  const Key key{g.tp,
-                g.cp,
-                g.ep,
-                g.etp,
-                g.micro_batch,
-                static_cast<std::int64_t>(g.dp()) * g.cp * g.tp,
-                g.sequence_parallel ? 1 : 0,
-                static_cast<std::int64_t>(g.recompute)};
+  const Key key{g.tp, g.cp, g.ep, g.etp, g.micro_batch, g.dp() * g.cp * g.tp, way_of(g)};
   if (const auto known = times_.find(key); known != times_.end()) return known->second;
   const Walked& from = walked(g);
   MicrobatchTimes times;

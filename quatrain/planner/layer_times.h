@@ -54,7 +54,8 @@ class LayerTable {
 
  private:
   struct Walked;
-  using Key = std::array<std::int64_t, 8>;
+  using Key = std::array<std::int64_t, 7>;
+  static std::int64_t way_of(const Geometry& geometry);
   const Walked& walked(const Geometry& geometry);
 
   const Job& job_;

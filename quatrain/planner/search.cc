@@ -176,11 +176,17 @@ class Search {
     g.dp_shard = dp;
     for (const Recompute recompute : choices(fixed_.recompute, {kNone, kSelective, kFull})) {
       g.recompute = recompute;
-      if (done()) return;
-      if (cannot_win(g)) {
-        ++result_.dominated;
-      } else {
-        over_zero(g, dp);
+      // Selective recomputation gathers again anyway.
+      const bool either = g.sequence_parallel && recompute != kSelective;
+      for (const bool again :
+           choices(fixed_.gather_again, either ? std::vector{false, true} : std::vector{false})) {
+        g.gather_again = again && g.sequence_parallel;
+        if (done()) return;
+        if (cannot_win(g)) {
+          ++result_.dominated;
+        } else {
+          over_zero(g, dp);
+        }
       }
     }
   }
