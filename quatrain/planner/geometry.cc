@@ -2,6 +2,9 @@
 #include "quatrain/planner/geometry.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <numeric>
 
 #include "quatrain/base/error.h"
 #include "quatrain/schedule/schedule.h"
@@ -20,7 +23,11 @@ Plan to_plan(const Job& job, const Geometry& geometry, const std::vector<std::in
   set(Axis::kTp, geometry.tp);
   set(Axis::kEp, geometry.ep);
   set(Axis::kEtp, geometry.etp);
-  if (geometry.ep * geometry.etp > 1) set(Axis::kEdpShard, geometry.expert_dp());
+  if (geometry.ep * geometry.etp > 1) {
+    const int replicas = std::gcd(geometry.dp_replicate, geometry.expert_dp());
+    set(Axis::kEdpReplicate, replicas);
+    set(Axis::kEdpShard, geometry.expert_dp() / replicas);
+  }
   plan.seq_len = job.seq;
   plan.microbatch_size = geometry.micro_batch;
   plan.num_microbatches = geometry.microbatches;
