@@ -106,12 +106,13 @@ void print(Console& console, const Job& job, const RankedPlan& plan) {
                            with_commas(static_cast<std::int64_t>(tokens_per_second(job, e))),
                            100 * e.mfu));
   Table time({"part", "s", "%"});
-  for (const auto& [name, seconds] : parts_json(e.parts).items()) {
+  const Json parts = parts_json(e.parts), held = memory_json(e.memory);
+  for (const auto& [name, seconds] : parts.items()) {
     const double s = seconds.get<double>();
     if (s > 0) time.add({name, fmt::format("{:.4g}", s), fmt::format("{:.1f}", 100 * s / e.step)});
   }
   Table memory({fmt::format("pipeline rank {}", e.memory.rank), "bytes"});
-  for (const auto& [name, bytes] : memory_json(e.memory).items()) {
+  for (const auto& [name, bytes] : held.items()) {
     if (name != "rank") memory.add({name, human_bytes(bytes.get<std::int64_t>())});
   }
   console.line(time.to_string() + memory.to_string() + (e.fits ? "fits" : "does not fit: ") +
@@ -138,13 +139,15 @@ int run(const SimulateOptions& options) {
   if (!options.trace.empty()) {
     write_file_atomically(options.trace, to_chrome_trace(step.timeline, {.us_per_unit = 1e6}));
   }
-  console.document({{"step_s", e.step},
-                    {"parts_s", parts_json(e.parts)},
-                    {"mfu", e.mfu},
-                    {"memory_bytes", memory_json(e.memory)},
-                    {"comm_bytes", wire_json(simulated, g)},
-                    {"flops", flops_json(simulated)},
-                    {"fits", e.fits}});
+  Json json;
+  json["step_s"] = e.step;
+  json["parts_s"] = parts_json(e.parts);
+  json["mfu"] = e.mfu;
+  json["memory_bytes"] = memory_json(e.memory);
+  json["comm_bytes"] = wire_json(simulated, g);
+  json["flops"] = flops_json(simulated);
+  json["fits"] = e.fits;
+  console.document(json);
   return kDone;
 }
 

@@ -64,6 +64,8 @@ void LayerTimes::add(const LayerTimes& layer, double times) {
   cp += times * layer.cp;
   ep += times * layer.ep;
   stash += times * layer.stash;
+  late += times * layer.late;
+  growth = std::max(growth, layer.growth);
   working = std::max(working, layer.working);
   flops += times * layer.flops;
   parameters += times * layer.parameters;
@@ -96,9 +98,12 @@ class LayerTimer {
     times.tp = waited(times.tp);
     times.working = job_.cluster.stash_factor * unrecomputed / geometry_.cp;
     if (sparse) times.working += received_bytes();
-    if (!full)
-      times.stash = times.stash * job_.cluster.stash_factor + (sparse ? received_bytes() : 0);
+    if (!full) times.stash *= job_.cluster.stash_factor;
+    times.late *= job_.cluster.stash_factor;
+    if (sparse && !full) times.stash += received_bytes();
+    times.growth = std::max(0.0, times.late - times.stash);
     add_moving(times, unrecomputed / geometry_.cp);
+    if (sparse) permute(times);
     times.forward = std::max(times.forward, kForwardLaunches * job_.cluster.host_seconds);
     times.input = std::max(times.input, kInputLaunches * job_.cluster.host_seconds);
     if (full) times.input += times.forward;
@@ -128,6 +133,7 @@ class LayerTimer {
     const Flops flops = unit.forward() + unit.backward_input() + unit.backward_weight();
     times.flops = flops.value / geometry_.cp;
     times.stash = bytes_of(unit.stash()) / geometry_.cp;
+    times.late = bytes_of(unit.weight_stash()) / geometry_.cp;
     return times;
   }
 
@@ -232,14 +238,37 @@ class LayerTimer {
   }
   double received_bytes() const { return geometry_.ep > 1 ? geometry_.etp * routed_bytes() : 0.0; }
 
+  // Rows gathered by expert and put back: each is read and written twice, and once more for
+  // weights' gradients.
+  void permute(LayerTimes& times) const {
+    const double copies = geometry_.etp * routed_bytes();
+    times.forward += moving_seconds(job_, 4 * copies, 2);
+    times.input += moving_seconds(job_, 6 * copies, 3);
+  }
+
   // Dispatch and combine, forward and backward; ranks that share an expert's matrices then gather.
   void exchange(LayerTimes& times) const {
     if (geometry_.ep == 1) return;
     const double passes = geometry_.recompute == Recompute::kFull ? 6 : 4;
-    times.ep += passes * collective_seconds(job_.cluster, CommKind::kAllToAll,
-                                            {geometry_.ep, geometry_.etp}, routed_bytes());
-    times.ep += passes * collective_seconds(job_.cluster, CommKind::kAllGather, {geometry_.etp, 1},
-                                            received_bytes());
+    const double gathered = collective_seconds(job_.cluster, CommKind::kAllGather,
+                                               {geometry_.etp, 1}, received_bytes());
+    times.ep += passes * (all_to_all_seconds() + gathered);
+  }
+
+  // A row crosses the network once for each domain that has one of its experts: no more than the
+  // groups that the router may choose from.
+  double all_to_all_seconds() const {
+    const int near =
+        std::clamp(static_cast<int>(job_.cluster.domain) / geometry_.etp, 1, geometry_.ep);
+    const int domains = (geometry_.ep + near - 1) / near;
+    const Experts& experts = *model_.experts;
+    const double choices = count(experts.top_k);
+    const double groups = experts.num_groups > 1 ? count(experts.top_k_groups) : choices;
+    const double once = std::min({choices, groups, static_cast<double>(domains)}) / choices;
+    return collective_seconds(job_.cluster, CommKind::kAllToAll, {near, geometry_.etp},
+                              routed_bytes()) +
+           collective_seconds(job_.cluster, CommKind::kAllToAll, {domains, near * geometry_.etp},
+                              once * routed_bytes());
   }
 
   const Job& job_;

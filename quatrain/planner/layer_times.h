@@ -19,6 +19,8 @@ struct LayerTimes {
   double forward = 0, input = 0, weight = 0;  // computing
   double tp = 0, cp = 0, ep = 0;              // communication that computing waits for
   double stash = 0;                           // from the forward to the input half
+  double late = 0;                            // from the input half to the weight half
+  double growth = 0;                          // the most that an input half adds to the stash
   double working = 0;                         // stash of a layer that is not recomputed
   double flops = 0;                           // of all passes
   double parameters = 0;                      // outside experts

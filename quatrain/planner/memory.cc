@@ -14,6 +14,12 @@ double unit_buffers(const Geometry& g, double unit, double value, double wide_va
   return unit * (g.zero == 3 ? 2 * value + wide_value : wide_value);
 }
 
+// Whether a layer's weight half follows its input half as an action of its own (cost/lower.h): else
+// what the one makes for the other is scratch.
+bool halves_by_layer(const Pipeline& pipeline, const Geometry& g) {
+  return !pipeline.splits_backward() && g.tp == 1 && g.dp() > 1;
+}
+
 }  // namespace
 
 HeldParameters held_parameters(const Job& job, const MicrobatchTimes& times,
@@ -60,7 +66,10 @@ MemoryParts memory_of(const Job& job, const MicrobatchTimes& times, const Pipeli
   memory.grads = kept({0, wide_value, 0});
   memory.optimizer = kept({0, 0, state});
   const double ends = layers.head > 0 ? times.head.stash : 0.0;  // gone before the next one
-  memory.activations = pipeline.in_flight(rank, g.microbatches) * (sum.stash - ends) + ends;
+  memory.activations =
+      pipeline.in_flight(rank, g.microbatches) * (sum.stash - ends) + ends +
+      pipeline.deferred(rank, g.microbatches) * std::max(0.0, sum.late - sum.stash);
+  if (halves_by_layer(pipeline, g)) memory.activations += sum.growth;
   if (layers.head > 0) memory.logits = times.logits;
   memory.buffers = unit_buffers(g, held.largest_unit, static_cast<double>(value),
                                 static_cast<double>(wide_value));

@@ -120,6 +120,22 @@ double Pipeline::in_flight(int rank, std::int64_t microbatches) const {
   return m;
 }
 
+double Pipeline::deferred(int rank, std::int64_t microbatches) const {
+  switch (form_) {
+    case Form::kAll:
+    case Form::kWarmUp:
+    case Form::kInterleaved:
+      return 0.0;
+    case Form::kH1:
+      return std::min(rank + 1.0, in_flight(rank, microbatches));
+    case Form::kH2:
+    case Form::kV:
+    case Form::kRows:
+      return in_flight(rank, microbatches);
+  }
+  return 0.0;
+}
+
 double Pipeline::bubble(std::int64_t microbatches, const RankTimes& t) const {
   const double wait = ranks() - 1;
   if (wait == 0) return 0.0;

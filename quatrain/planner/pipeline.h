@@ -42,6 +42,9 @@ class Pipeline {
 
   // Stashes that a rank keeps at the peak, in those of one micro-batch's whole share.
   double in_flight(int rank, std::int64_t microbatches) const;
+  bool splits_backward() const { return form_ > Form::kInterleaved; }
+  // Of them, those that may wait for their weight half alone; bounds from above.
+  double deferred(int rank, std::int64_t microbatches) const;
   // Seconds a step that ranks of equal work stand still. `times`: of a rank's whole share.
   double bubble(std::int64_t microbatches, const RankTimes& times) const;
   Schedule rows(int microbatches) const;
