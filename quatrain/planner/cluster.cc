@@ -53,6 +53,7 @@ constexpr NumberKey kNumbers[] = {
     {"network_decay", &ClusterSpec::network_decay, kNotNegative},
     {"overhead_bytes", &ClusterSpec::overhead_bytes, kNotNegative},
     {"fragmentation", &ClusterSpec::fragmentation, kNotNegative},
+    {"failure_hours", &ClusterSpec::failure_hours, kNotNegative, true},
     {"stash_factor", &ClusterSpec::stash_factor, kPositive, true},
     {"whole_logits", &ClusterSpec::whole_logits, kNotNegative, true},
     {"score_bytes", &ClusterSpec::score_bytes, kNotNegative, true},

@@ -40,6 +40,7 @@ struct ClusterSpec {
   double network_decay = 0;  // bandwidth over n domains: divided by 1 + this x log2(n)
   double overhead_bytes = 0;
   double fragmentation = 0;  // share of what is allocated
+  double failure_hours = 0;  // of one accelerator, between failures that end a job; 0: not known
   // Of the software that will run there, beside Quatrain's own (docs/cost_model.md).
   double stash_factor = 1;  // activations kept, against what Quatrain keeps
   double whole_logits = 0;  // bytes kept for each logit of a micro-batch; 0: chunks, as Quatrain

@@ -9,9 +9,13 @@
 #include "quatrain/base/text.h"
 #include "quatrain/planner/bounds.h"
 #include "quatrain/planner/collective.h"
+#include "quatrain/planner/goodput.h"
 
 namespace quatrain {
 namespace {
+
+constexpr double kCopyRate = 20e9;       // bytes/s from an accelerator to its host; assumed
+constexpr double kRestartSeconds = 600;  // assumed
 
 using NamedParts = std::vector<std::pair<const char*, double>>;
 
@@ -107,6 +111,19 @@ void say_batch(const Job& job, const RankedPlan& best, double critical_batch,
   }
 }
 
+// Checkpoints hold training up for the copy of a rank's state; its way to storage is behind the
+// work.
+void say_failures(const Job& job, const RankedPlan& best, std::vector<std::string>& lines) {
+  const double between = seconds_between_failures(job);
+  if (between <= 0) return;
+  const MemoryParts& m = best.estimate.memory;
+  const double save = (m.params + m.optimizer) / kCopyRate;
+  const Goodput goodput = best_goodput({between, save, kRestartSeconds});
+  lines.push_back(fmt::format(
+      "a failure every {:.1f} h: a checkpoint every {:.0f} steps leaves {:.1f} % of the time",
+      between / 3600, std::max(1.0, goodput.interval / best.estimate.step), 100 * goodput.share));
+}
+
 // The part that grows most from `from` to `to`.
 std::pair<const char*, double> largest_growth(const NamedParts& from, const NamedParts& to) {
   std::size_t at = 0;
@@ -153,6 +170,7 @@ std::vector<std::string> explain(const Job& job, const SearchResult& result,
   say_fit(job, lines);
   say_cuts(job, best, lines);
   say_batch(job, best, critical_batch, lines);
+  say_failures(job, best, lines);
   return lines;
 }
 
