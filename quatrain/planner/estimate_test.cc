@@ -46,6 +46,15 @@ TEST(Estimate, PartsSumToTheStep) {
   }
 }
 
+TEST(Estimate, ModelFlopsAreTheWalks) {
+  for (const char* name : {"llama-3.1-8b", "deepseek-v3", "gpt2", "qwen3-30b-a3b"}) {
+    const Job job = job_of(name, "h100-sxm-80gb", 8, 8, 4096);
+    EXPECT_DOUBLE_EQ(LayerTable(job).model_flops_per_sequence(),
+                     model_flops(job.model, 1, 4096).value)
+        << name;
+  }
+}
+
 TEST(Estimate, AStepCostsTheSameToPriceHoweverLong) {
   const Job job = job_of("llama-3.1-8b", "h100-sxm-80gb", 8, 1 << 20, 4096);
   Estimator estimator(job);

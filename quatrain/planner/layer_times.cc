@@ -8,23 +8,17 @@
 #include "quatrain/base/check.h"
 #include "quatrain/cost/stage_cut.h"
 #include "quatrain/planner/collective.h"
-#include "quatrain/planner/op_time.h"
+#include "quatrain/planner/layer_timer.h"
 
 namespace quatrain {
 namespace {
 
-// Traffic of kernels that only move data, a stashed byte: each tensor is written and read again,
-// and as often once more for gradients. Fitted to table 4 of Korthikanti et al., arXiv:2205.05198.
-constexpr double kForwardTraffic = 2.0, kInputTraffic = 3.0;
-constexpr double kForwardKernels = 8, kInputKernels = 12;
-// Kernels that eager software starts for a block.
-constexpr double kForwardLaunches = 40, kInputLaunches = 80;
-// A ring of keys and values hides under this share of the layer's work.
-constexpr double kRingHidden = 0.5;
-constexpr double kTheft = 0.1;  // hidden traffic slows what hides it by this share of itself
-
 double bytes_of(Bytes bytes) { return static_cast<double>(bytes.value); }
 double count(std::int64_t value) { return static_cast<double>(value); }
+
+Flops all_passes(const UnitCost& unit) {
+  return unit.forward() + unit.backward_input() + unit.backward_weight();
+}
 
 // The model with one block, like block `layer`.
 ModelSpec one_block(const ModelSpec& model, std::int64_t layer) {
@@ -50,27 +44,7 @@ WorkShape shape_of(const Job& job, const Geometry& g) {
   return shape;
 }
 
-bool is_routed(const OpCost& op, bool sparse) {
-  return sparse && (op.name == "up" || op.name == "down");
-}
-
 }  // namespace
-
-void LayerTimes::add(const LayerTimes& layer, double times) {
-  forward += times * layer.forward;
-  input += times * layer.input;
-  weight += times * layer.weight;
-  tp += times * layer.tp;
-  cp += times * layer.cp;
-  ep += times * layer.ep;
-  stash += times * layer.stash;
-  late += times * layer.late;
-  growth = std::max(growth, layer.growth);
-  working = std::max(working, layer.working);
-  flops += times * layer.flops;
-  parameters += times * layer.parameters;
-  experts += times * layer.experts;
-}
 
 // Walks of one micro-batch of whole sequences on one rank of tp.
 struct LayerTable::Walked {
@@ -78,206 +52,6 @@ struct LayerTable::Walked {
   std::vector<double> unrecomputed;          // [kind] stash of a block
   Bytes message, logits;
 };
-
-namespace {
-
-// Times a layer's operations.
-class LayerTimer {
- public:
-  LayerTimer(const Job& job, const Geometry& geometry, const ModelSpec& model)
-      : job_(job),
-        geometry_(geometry),
-        model_(model),
-        rows_(count(geometry.micro_batch * job.seq) / geometry.cp) {}
-
-  // `unrecomputed`: bytes of its stash where all is kept.
-  LayerTimes block(const UnitCost& unit, double unrecomputed) const {
-    const bool sparse = model_.layer_is_sparse(0);
-    LayerTimes times = timed(unit, sparse);
-    const bool full = geometry_.recompute == Recompute::kFull;
-    times.tp = waited(times.tp);
-    times.working = job_.cluster.stash_factor * unrecomputed / geometry_.cp;
-    if (sparse) times.working += received_bytes();
-    if (!full) times.stash *= job_.cluster.stash_factor;
-    times.late *= job_.cluster.stash_factor;
-    if (sparse && !full) times.stash += received_bytes();
-    times.growth = std::max(0.0, times.late - times.stash);
-    add_moving(times, unrecomputed / geometry_.cp);
-    if (sparse) permute(times);
-    times.forward = std::max(times.forward, kForwardLaunches * job_.cluster.host_seconds);
-    times.input = std::max(times.input, kInputLaunches * job_.cluster.host_seconds);
-    if (full) times.input += times.forward;
-    if (geometry_.cp > 1) ring(times);
-    if (sparse) exchange(times);
-    return times;
-  }
-
-  LayerTimes end(const UnitCost& unit) const {
-    LayerTimes times = timed(unit, false);
-    times.working = times.stash;
-    add_moving(times, times.stash);
-    return times;
-  }
-
- private:
-  LayerTimes timed(const UnitCost& unit, bool sparse) const {
-    LayerTimes times;
-    for (const OpCost& op : unit.ops) {
-      add_wire(times, op);
-      add_computing(times, op, sparse);
-      const double numel = count(op.parameters);
-      const double whole = numel * geometry_.tp / (geometry_.ep * geometry_.etp);
-      (is_routed(op, sparse) ? times.experts : times.parameters) +=
-          is_routed(op, sparse) ? whole : numel;
-    }
-    const Flops flops = unit.forward() + unit.backward_input() + unit.backward_weight();
-    times.flops = flops.value / geometry_.cp;
-    times.stash = bytes_of(unit.stash()) / geometry_.cp;
-    times.late = bytes_of(unit.weight_stash()) / geometry_.cp;
-    return times;
-  }
-
-  // Of tp's traffic, what products do not hide.
-  double waited(double seconds) const {
-    const double hidden = job_.cluster.tensor_overlap * seconds;
-    return seconds - hidden + kTheft * hidden;
-  }
-
-  void add_moving(LayerTimes& times, double bytes) const {
-    times.forward += moving_seconds(job_, kForwardTraffic * bytes, kForwardKernels);
-    times.input += moving_seconds(job_, kInputTraffic * bytes, kInputKernels);
-  }
-
-  void add_computing(LayerTimes& times, const OpCost& op, bool sparse) const {
-    if (op.forward.value == 0) return;
-    if (op.name == "attention") {
-      const double flops = op.forward.value / geometry_.cp;
-      times.forward += attention_seconds(job_, flops);
-      times.input += attention_backward_seconds(job_, 2 * flops);
-      add_scores(times);
-      return;
-    }
-    const Product p = product_of(op, sparse);
-    const bool fp8 = job_.fp8_products && op.name != "head" && op.name != "router";
-    const Precision precision = fp8 ? Precision::kFp8 : Precision::kJob;
-    times.forward += product_seconds(job_, p, precision);
-    times.input += product_seconds(job_, {p.m, p.k, p.n, p.count}, precision);
-    if (op.backward_weight.value > 0) {
-      times.weight += product_seconds(job_, {p.n, p.k, p.m, p.count}, precision);
-    }
-  }
-
-  // Software that writes all scores moves as much again for their gradients.
-  void add_scores(LayerTimes& times) const {
-    const double scores = rows_ * count(job_.seq) * count(model_.heads) / geometry_.tp;
-    const double moved = moving_seconds(job_, job_.cluster.score_bytes * scores, 0);
-    times.forward += moved;
-    times.input += moved;
-  }
-
-  // Inner length of the products that read the residual stream or a latent.
-  double inner(const OpCost& op) const {
-    if (model_.latent && op.name == "kv_b") return count(model_.latent->kv_lora_rank);
-    if (model_.latent && op.name == "q" && model_.latent->q_lora_rank > 0) {
-      return count(model_.latent->q_lora_rank);
-    }
-    return count(model_.hidden);
-  }
-
-  Product product_of(const OpCost& op, bool sparse) const {
-    const bool inwards = op.name == "out" || op.name == "down" || op.name == "shared_down";
-    const bool own = op.name == "q_a" || op.name == "kv_a";
-    Product p;
-    p.m = own && geometry_.sequence_parallel ? rows_ / geometry_.tp : rows_;
-    const double matrix = op.forward.value / geometry_.cp / (2 * p.m);
-    p.k = inwards ? matrix / count(model_.hidden) : inner(op);
-    p.n = matrix / p.k;
-    if (is_routed(op, sparse)) split_by_expert(p, inwards ? p.k : p.n);
-    return p;
-  }
-
-  // The walk has every expert's rows side by side, `width` of k experts in all and cut over tp.
-  void split_by_expert(Product& p, double& width) const {
-    const Experts& experts = *model_.experts;
-    const double flops = p.flops();
-    const double met = count(experts.top_k);
-    width = width / met * geometry_.tp / geometry_.etp;
-    p.count = count(experts.num_experts) / geometry_.ep;
-    p.m = std::max(1.0, flops / (2 * p.n * p.k * p.count));
-  }
-
-  void add_wire(LayerTimes& times, const OpCost& op) const {
-    const double t = geometry_.tp;
-    for (const OpWire& wire : op.wire) {
-      const bool reduce = wire.operation == CollectiveKind::kAllReduce;
-      const double calls = count(wire.calls);
-      const double sent = bytes_of(wire.bytes) / calls / geometry_.cp;
-      const double whole = sent * t / ((t - 1) * (reduce ? 2 : 1));
-      times.tp += calls * collective_seconds(job_.cluster,
-                                             reduce ? CommKind::kAllReduce : CommKind::kAllGather,
-                                             {geometry_.tp, 1}, whole);
-    }
-  }
-
-  // Keys and values pass round once in the forward and, with their gradients, twice behind it.
-  void ring(LayerTimes& times) const {
-    const double heads = std::max(1.0, count(model_.kv_heads) / geometry_.tp);
-    const double width = model_.latent
-                             ? count(model_.latent->kv_lora_rank + model_.latent->qk_rope_head_dim)
-                             : 2 * heads * count(model_.head_dim);
-    const double bytes = rows_ * geometry_.cp * width * count(size_of(job_.dtype));
-    const double once =
-        collective_seconds(job_.cluster, CommKind::kAllGather, {geometry_.cp, geometry_.tp}, bytes);
-    times.cp = std::max(0.0, 3 * once - kRingHidden * times.compute()) + kTheft * 3 * once;
-  }
-
-  // Rows that this rank sends to experts, each once for each of its choices.
-  double routed_bytes() const {
-    return rows_ / geometry_.tp * count(model_.experts->top_k * model_.hidden) *
-           count(size_of(job_.dtype));
-  }
-  double received_bytes() const { return geometry_.ep > 1 ? geometry_.etp * routed_bytes() : 0.0; }
-
-  // Rows gathered by expert and put back: each is read and written twice, and once more for
-  // weights' gradients.
-  void permute(LayerTimes& times) const {
-    const double copies = geometry_.etp * routed_bytes();
-    times.forward += moving_seconds(job_, 4 * copies, 2);
-    times.input += moving_seconds(job_, 6 * copies, 3);
-  }
-
-  // Dispatch and combine, forward and backward; ranks that share an expert's matrices then gather.
-  void exchange(LayerTimes& times) const {
-    if (geometry_.ep == 1) return;
-    const double passes = geometry_.recompute == Recompute::kFull ? 6 : 4;
-    const double gathered = collective_seconds(job_.cluster, CommKind::kAllGather,
-                                               {geometry_.etp, 1}, received_bytes());
-    times.ep += passes * (all_to_all_seconds() + gathered);
-  }
-
-  // A row crosses the network once for each domain that has one of its experts: no more than the
-  // groups that the router may choose from.
-  double all_to_all_seconds() const {
-    const int near =
-        std::clamp(static_cast<int>(job_.cluster.domain) / geometry_.etp, 1, geometry_.ep);
-    const int domains = (geometry_.ep + near - 1) / near;
-    const Experts& experts = *model_.experts;
-    const double choices = count(experts.top_k);
-    const double groups = experts.num_groups > 1 ? count(experts.top_k_groups) : choices;
-    const double once = std::min({choices, groups, static_cast<double>(domains)}) / choices;
-    return collective_seconds(job_.cluster, CommKind::kAllToAll, {near, geometry_.etp},
-                              routed_bytes()) +
-           collective_seconds(job_.cluster, CommKind::kAllToAll, {domains, near * geometry_.etp},
-                              once * routed_bytes());
-  }
-
-  const Job& job_;
-  const Geometry& geometry_;
-  const ModelSpec& model_;
-  double rows_;  // of the micro-batch on this rank of cp
-};
-
-}  // namespace
 
 LayerTable::LayerTable(const Job& job) : job_(job) {
   std::vector<std::pair<bool, std::int64_t>> known;
@@ -290,20 +64,14 @@ LayerTable::LayerTable(const Job& job) : job_(job) {
     models_.push_back(one_block(job.model, layer));
   }
   CHECK(known.size() <= kMostKinds, "{} kinds of blocks", known.size());
+  WorkShape shape;
+  shape.seq = job.seq;
   std::vector<double> block;
-  double ends = 0;
   for (const ModelSpec& model : models_) {
-    WorkShape shape;
-    shape.seq = job.seq;
     const std::vector<UnitCost> units = walk(model, shape);
-    const auto flops = [&](std::size_t unit) {
-      return (units[unit].forward() + units[unit].backward_input() + units[unit].backward_weight())
-          .value;
-    };
-    block.push_back(flops(1));
-    ends = flops(0) + flops(2);
+    block.push_back(all_passes(units[1]).value);
+    flops_ = all_passes(units.front()).value + all_passes(units.back()).value;
   }
-  flops_ = ends;
   for (const int kind : kinds_) flops_ += block[static_cast<std::size_t>(kind)];
 }
 
@@ -364,12 +132,13 @@ const std::vector<std::int64_t>& LayerTable::cut(int stages) {
   const Walked& from = walked(whole);
   const auto stand_in = [](const UnitCost& unit) {
     OpCost op;
-    op.forward = unit.forward() + unit.backward_input() + unit.backward_weight();
+    op.forward = all_passes(unit);
     return UnitCost{unit.name, {op}};
   };
   std::vector<UnitCost> units{stand_in(from.units.front().front())};
-  for (const int kind : kinds_)
+  for (const int kind : kinds_) {
     units.push_back(stand_in(from.units[static_cast<std::size_t>(kind)][1]));
+  }
   units.push_back(stand_in(from.units.front().back()));
   return cut = balanced_layers(units, stages);
 }

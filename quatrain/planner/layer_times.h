@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one micro-batch costs one rank, layer by layer: the operations of cost/'s walk, timed. What
-// the walk does not know yet is in layer_times.cc alone: cp divides its rows, and experts of ep
-// ranks send rows to each other and lie on a view of their own.
+// What one micro-batch costs one rank, layer by layer: the operations of cost/'s walk, timed.
 #pragma once
 #include <array>
 #include <cstdint>
