@@ -45,7 +45,7 @@ struct ClusterSpec {
   double stash_factor = 1;  // activations kept, against what Quatrain keeps
   double whole_logits = 0;  // bytes kept for each logit of a micro-batch; 0: chunks, as Quatrain
   double score_bytes = 0;   // moved for each score of attention, forward; 0: in blocks, as Quatrain
-  double tensor_overlap = 0;  // share of tp's traffic that runs under products
+  double tensor_overlap = 0;  // share of tp's and ep's traffic that runs under products
   double host_seconds = 0;    // to start one kernel: a layer takes no less than all of its
 
   double peak(Dtype dtype) const { return dtype == Dtype::kBFloat16 ? peak_bf16 : peak_fp32; }

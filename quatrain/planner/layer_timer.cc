@@ -75,7 +75,7 @@ LayerTimes LayerTimer::end(const UnitCost& unit) const {
 LayerTimes LayerTimer::timed(const UnitCost& unit, bool sparse) const {
   LayerTimes times;
   for (const OpCost& op : unit.ops) {
-    add_wire(times, op);
+    if (!stays_in_rows(op, sparse)) add_wire(times, op);
     add_computing(times, op, sparse);
     const double numel = count(op.parameters);
     const double whole = numel * geometry_.tp / (geometry_.ep * geometry_.etp);
@@ -89,6 +89,12 @@ LayerTimes LayerTimer::timed(const UnitCost& unit, bool sparse) const {
   return times;
 }
 
+// Rows go to whole experts from where they lie: ranks of tp need not gather them first.
+bool LayerTimer::stays_in_rows(const OpCost& op, bool sparse) const {
+  const bool whole = sparse && geometry_.etp == 1 && model_.experts->num_shared == 0;
+  return whole && (is_routed(op, sparse) || op.name == "router");
+}
+
 // What the layer keeps between its passes and holds at work.
 void LayerTimer::keep(LayerTimes& times, double unrecomputed, bool sparse) const {
   const bool full = geometry_.recompute == Recompute::kFull;
@@ -99,7 +105,7 @@ void LayerTimer::keep(LayerTimes& times, double unrecomputed, bool sparse) const
   times.growth = std::max(0.0, times.late - times.stash);
 }
 
-// Of tp's traffic, what products do not hide.
+// Of tp's and ep's traffic, what products do not hide.
 double LayerTimer::waited(double seconds) const {
   const double hidden = job_.cluster.tensor_overlap * seconds;
   return seconds - hidden + kTheft * hidden;
@@ -216,7 +222,7 @@ void LayerTimer::exchange(LayerTimes& times) const {
   const double passes = geometry_.recompute == Recompute::kFull ? 6 : 4;
   const double gathered =
       collective_seconds(job_.cluster, CommKind::kAllGather, {geometry_.etp, 1}, received_bytes());
-  times.ep += passes * (all_to_all_seconds() + gathered);
+  times.ep += waited(passes * (all_to_all_seconds() + gathered));
 }
 
 // A row crosses the network once for each domain that has one of its experts: no more than the

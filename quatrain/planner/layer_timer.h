@@ -26,6 +26,7 @@ class LayerTimer {
   void add_scores(LayerTimes& times) const;
   void add_wire(LayerTimes& times, const OpCost& op) const;
   double waited(double seconds) const;
+  bool stays_in_rows(const OpCost& op, bool sparse) const;
 
   Product product_of(const OpCost& op, bool sparse) const;
   double inner(const OpCost& op) const;
