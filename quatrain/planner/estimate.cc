@@ -47,42 +47,28 @@ DataTraffic data_traffic(const Job& job, const Geometry& g, double parameters, G
   return traffic;
 }
 
-DataTimes data_times(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
-                     const Geometry& g, int rank, const LayerTimes& work) {
-  const HeldParameters held = held_parameters(job, times, pipeline, rank);
-  DataTraffic traffic = data_traffic(job, g, held.outside, {g.dp() * g.cp, g.tp});
-  if (held.experts > 0) {
-    const DataTraffic more = data_traffic(job, g, held.experts, {g.expert_dp(), g.ep * g.etp});
+DataTimes data_times(const Job& job, const Geometry& g, const RankWork& work) {
+  DataTraffic traffic = data_traffic(job, g, work.outside, {g.dp() * g.cp, g.tp});
+  if (work.experts > 0) {
+    const DataTraffic more = data_traffic(job, g, work.experts, {g.expert_dp(), g.ep * g.etp});
     traffic.hideable += more.hideable;
     traffic.gather += more.gather;
   }
   const double m = static_cast<double>(g.microbatches);
-  const double backward = work.input + work.weight;
-  const double window = g.zero == 3 ? m * work.compute() : g.zero == 2 ? m * backward : backward;
-  const double hidden = std::min(traffic.hideable, kHidden * window);
+  const LayerTimes& sum = work.sum;
+  const double backward = sum.input + sum.weight;
+  const double work_time = g.zero == 3 ? m * sum.compute() : g.zero == 2 ? m * backward : backward;
+  // What cp's rings hide under is taken.
+  const double window = kHidden * work_time * (1 - sum.hiding / sum.compute());
+  const double hidden = std::min(traffic.hideable, window);
   // The last unit's gradients have nothing left to hide under.
-  const double units = pipeline.of_rank(rank).all_blocks() + 1;
-  const double last = traffic.hideable / units / (g.zero >= 2 ? m : 1.0);
+  const double last = traffic.hideable / (work.blocks + 1) / (g.zero >= 2 ? m : 1.0);
   const Shards shards = shards_of(g);
-  const double updated = held.outside / shards.outside + held.experts / shards.experts;
+  const double updated = work.outside / shards.outside + work.experts / shards.experts;
   DataTimes result;
   result.exposed = traffic.gather + std::max(traffic.hideable - hidden, last) + kTheft * hidden;
   result.optimizer = moving_seconds(job, kUpdateBytes * updated, 1);
   return result;
-}
-
-// The pipeline rank with most to do for a micro-batch.
-int slowest(const MicrobatchTimes& times, const Pipeline& pipeline) {
-  int slowest = 0;
-  double most = 0;
-  for (const int rank : pipeline.telling_ranks()) {
-    const double total = sum_of(times, pipeline.of_rank(rank)).total();
-    if (total > most) {
-      most = total;
-      slowest = rank;
-    }
-  }
-  return slowest;
 }
 
 // Communication that computing waits for lies in the passes that make it: the forward and the
@@ -99,22 +85,21 @@ void finish(const Job& job, double flops_per_sequence, Estimate& result) {
 }
 
 Estimate quick(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
-               const Geometry& g) {
-  const int rank = slowest(times, pipeline);
-  const LayerTimes work = sum_of(times, pipeline.of_rank(rank));
+               const Geometry& g, const std::vector<RankWork>& works) {
+  const RankWork& work = slowest(works);
   const double m = static_cast<double>(g.microbatches);
   Estimate result;
   StepParts& parts = result.parts;
-  parts.compute = m * work.compute();
-  parts.exposed_tp = m * work.tp;
-  parts.exposed_cp = m * work.cp;
-  parts.exposed_ep = m * work.ep;
-  parts.bubble = pipeline.bubble(g.microbatches, rank_times(work, 0.0));
+  parts.compute = m * work.sum.compute();
+  parts.exposed_tp = m * work.sum.tp;
+  parts.exposed_cp = m * work.sum.cp;
+  parts.exposed_ep = m * work.sum.ep;
+  parts.bubble = pipeline.bubble(g.microbatches, rank_times(work.sum, 0.0));
   if (g.pp > 1) parts.exposed_pp = 2 * (g.pp - 1) * times.message;
-  const DataTimes data = data_times(job, times, pipeline, g, rank, work);
+  const DataTimes data = data_times(job, g, work);
   parts.exposed_dp = data.exposed;
   parts.optimizer = data.optimizer;
-  result.memory = fullest(job, times, pipeline, g);
+  result.memory = fullest(job, times, pipeline, g, works);
   return result;
 }
 
@@ -153,28 +138,39 @@ const Pipeline& Estimator::pipeline(const Geometry& g) {
       .first->second;
 }
 
+const Estimator::Priced& Estimator::priced(const Geometry& g) {
+  Geometry of = g;
+  of.zero = 0;
+  of.dp_replicate = 1;
+  of.dp_shard = g.dp();
+  if (last_.times != nullptr && last_.of == of) return last_;
+  const MicrobatchTimes& times = table_.at(g);
+  const Pipeline& own = pipeline(g);
+  last_ = {of, &times, &own, rank_works(job_, times, own)};
+  return last_;
+}
+
 Estimate Estimator::estimate(const Geometry& g) {
-  Estimate result = quick(job_, table_.at(g), pipeline(g), g);
+  const Priced& p = priced(g);
+  Estimate result = quick(job_, *p.times, *p.pipeline, g, p.works);
   finish(job_, table_.model_flops_per_sequence(), result);
   return result;
 }
 
 MemoryParts Estimator::memory(const Geometry& g) {
-  return fullest(job_, table_.at(g), pipeline(g), g);
+  const Priced& p = priced(g);
+  return fullest(job_, *p.times, *p.pipeline, g, p.works);
 }
 
 double Estimator::computing(const Geometry& g) {
-  const MicrobatchTimes& times = table_.at(g);
-  const Pipeline& own = pipeline(g);
-  const LayerTimes work = sum_of(times, own.of_rank(slowest(times, own)));
-  return static_cast<double>(g.microbatches) * work.total();
+  return static_cast<double>(g.microbatches) * slowest(priced(g).works).sum.total();
 }
 
 ClockedStep Estimator::clocked(const Geometry& g, std::span<const std::int64_t> cut) {
   const MicrobatchTimes& times = table_.at(g);
   const Pipeline own =
       cut.empty() ? pipeline(g) : Pipeline(g.schedule, g.pp, g.chunks, table_.kinds(), cut);
-  ClockedStep result{quick(job_, times, own, g), {}};
+  ClockedStep result{quick(job_, times, own, g, rank_works(job_, times, own)), {}};
   StepParts& parts = result.estimate.parts;
   const double with =
       makespan(own, g.microbatches, durations_of(times, own, times.message), &result.timeline);

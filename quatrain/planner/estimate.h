@@ -4,10 +4,12 @@
 #include <map>
 #include <span>
 #include <tuple>
+#include <vector>
 
 #include "quatrain/planner/geometry.h"
 #include "quatrain/planner/layer_times.h"
 #include "quatrain/planner/pipeline.h"
+#include "quatrain/planner/rank_work.h"
 #include "quatrain/schedule/clock.h"
 
 namespace quatrain {
@@ -67,11 +69,20 @@ class Estimator {
   const std::vector<std::int64_t>& cut(int stages) { return table_.cut(stages); }
 
  private:
+  // What all of ZeRO's stages and replicas of a geometry share.
+  struct Priced {
+    Geometry of;
+    const MicrobatchTimes* times = nullptr;
+    const Pipeline* pipeline = nullptr;
+    std::vector<RankWork> works;
+  };
+  const Priced& priced(const Geometry& geometry);
   const Pipeline& pipeline(const Geometry& geometry);
 
   const Job& job_;
   LayerTable table_;
   std::map<std::tuple<std::string_view, int, int>, Pipeline> pipelines_;
+  Priced last_;
 };
 
 }  // namespace quatrain

@@ -39,17 +39,6 @@ std::string link_of(const Job& job, GroupShape group) {
                                             : "in the fast domain and over the network";
 }
 
-// The least that the job takes with these keys fixed, as text.
-std::string least_memory(const Job& job, const char* fixed) {
-  SearchRequest request;
-  request.fixed = parse_fixed(fixed);
-  request.objective = Objective::kMemory;
-  request.must_fit = false;
-  request.top = 1;
-  const SearchResult result = search(job, request);
-  return result.plans.empty() ? "" : gib(result.plans.front().estimate.memory.sum());
-}
-
 struct Step {
   const char* name;
   int degree;
@@ -62,14 +51,20 @@ std::string axis_line(const Job& job, const Estimate& e, const Step& step) {
                      link_of(job, step.group), 100 * step.exposed / e.step);
 }
 
+// What would be taken without cutting layers or matrices, with one sequence at a time and blocks
+// computed again.
 void say_fit(const Job& job, std::vector<std::string>& lines) {
-  const std::string whole = least_memory(job, "tp=1,pp=1,cp=1,ep=1,etp=1,zero=0");
-  const std::string sharded = least_memory(job, "tp=1,pp=1,cp=1,ep=1,etp=1,zero=3");
+  Estimator estimator(job);
+  Geometry whole;
+  whole.recompute = Recompute::kFull;
+  Geometry sharded = whole;
+  sharded.zero = 3;
+  sharded.dp_shard = job.gpus;
   lines.push_back(fmt::format("each accelerator has {}", gib(job.cluster.memory_bytes)));
-  if (!whole.empty()) lines.push_back("the whole model on each would take " + whole);
-  if (!sharded.empty() && job.gpus > 1) {
-    lines.push_back("with ZeRO 3 over all of them and nothing else: " + sharded);
-  }
+  lines.push_back("the whole model on each would take " + gib(estimator.memory(whole).sum()));
+  if (job.gpus == 1) return;
+  lines.push_back("with ZeRO 3 over all of them and nothing else: " +
+                  gib(estimator.memory(sharded).sum()));
 }
 
 void say_cuts(const Job& job, const RankedPlan& best, std::vector<std::string>& lines) {

@@ -34,6 +34,7 @@ void LayerTimes::add(const LayerTimes& layer, double times) {
   tp += times * layer.tp;
   cp += times * layer.cp;
   ep += times * layer.ep;
+  hiding += times * layer.hiding;
   stash += times * layer.stash;
   late += times * layer.late;
   growth = std::max(growth, layer.growth);
@@ -196,7 +197,8 @@ void LayerTimer::ring(LayerTimes& times) const {
   const double bytes = rows_ * geometry_.cp * width * count(size_of(job_.dtype));
   const double once =
       collective_seconds(job_.cluster, CommKind::kAllGather, {geometry_.cp, geometry_.tp}, bytes);
-  times.cp = std::max(0.0, 3 * once - kRingHidden * times.compute()) + kTheft * 3 * once;
+  times.hiding = std::min(3 * once, kRingHidden * times.compute());
+  times.cp = 3 * once - times.hiding + kTheft * 3 * once;
 }
 
 // Rows that this rank sends to experts, each once for each of its choices.

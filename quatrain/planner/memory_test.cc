@@ -93,7 +93,8 @@ TEST(Memory, CategoriesAreTheBooksOfEveryRank) {
     const Pipeline pipeline(c.g.schedule, c.g.pp, c.g.chunks, table.kinds(), cut);
     for (int rank = 0; rank < c.g.pp; ++rank, ++compared) {
       const Books books = books_of(c.job, c.g, cut, rank);
-      const MemoryParts m = memory_of(c.job, table.at(c.g), pipeline, c.g, rank);
+      const MemoryParts m = memory_of(c.job, table.at(c.g), pipeline, c.g,
+                                      rank_work(c.job, table.at(c.g), pipeline, rank));
       SCOPED_TRACE(testing::Message()
                    << "tp" << c.g.tp << " pp" << c.g.pp << " zero" << c.g.zero << " "
                    << c.g.schedule << " recompute " << name(c.g.recompute) << " rank " << rank);
@@ -126,9 +127,9 @@ TEST(Memory, case_160_ExpertsByEpAndEtp) {
     g.etp = etp;
     g.dp_shard = 8 / tp;
     const Pipeline pipeline("1f1b", 1, 1, table.kinds(), table.cut(1));
-    return held_parameters(job, table.at(g), pipeline, 0);
+    return rank_work(job, table.at(g), pipeline, 0);
   };
-  const HeldParameters whole = held(1, 1, 1), cut = held(2, 4, 1);
+  const RankWork whole = held(1, 1, 1), cut = held(2, 4, 1);
   EXPECT_DOUBLE_EQ(cut.experts, whole.experts / 4);
   // Norms and routers are whole on both ranks of tp.
   const ModelSpec& m = job.model;

@@ -223,7 +223,7 @@ TEST(Chosen, AMillionTokensAreCutAlongTheSequence) {
 }
 
 TEST(Chosen, OneSmallAccelerator) {
-  Job job = job_of({"llama-3.2-1b", "a100-sxm-40gb", 1, 2048, 32});
+  Job job = job_of({"qwen2.5-0.5b", "a100-sxm-40gb", 1, 2048, 32});
   job.cluster.memory_bytes = 24e9;
   EXPECT_EQ(best(job).geometry.world(), 1);
   job.model = catalog_model("llama-3.1-8b").spec;
