@@ -57,11 +57,11 @@ Simulated read_config(const SimulateOptions& options) {
   return {read.config.model, make_plan(read.config), read.config.training.trainable};
 }
 
-// Of the first rank's row, as the runtime counts them: what experts on several ranks and context
-// parallelism send is not counted yet.
+// Of the first rank's row, as the runtime counts them: what context parallelism sends is not
+// counted yet.
 Json wire_json(const Simulated& run, const Geometry& g) {
   Json json = Json::object();
-  if (g.ep > 1 || g.cp > 1) return json;
+  if (g.cp > 1) return json;
   const Schedule schedule = lowered_schedule(run.model, run.plan, run.trainable);
   const ZeroShape shape =
       zero_shape(run.model, run.plan, run.trainable, 0, schedule.rank_of_stage.front());

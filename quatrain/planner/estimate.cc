@@ -84,9 +84,9 @@ void finish(const Job& job, double flops_per_sequence, Estimate& result) {
   result.mfu = result.model_flops / (result.step * job.gpus * job.cluster.peak(job.dtype));
 }
 
+// All but memory, by closed forms. `work`: of the slowest rank.
 Estimate quick(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
-               const Geometry& g, const std::vector<RankWork>& works) {
-  const RankWork& work = slowest(works);
+               const Geometry& g, const RankWork& work) {
   const double m = static_cast<double>(g.microbatches);
   Estimate result;
   StepParts& parts = result.parts;
@@ -99,7 +99,6 @@ Estimate quick(const Job& job, const MicrobatchTimes& times, const Pipeline& pip
   const DataTimes data = data_times(job, g, work);
   parts.exposed_dp = data.exposed;
   parts.optimizer = data.optimizer;
-  result.memory = fullest(job, times, pipeline, g, works);
   return result;
 }
 
@@ -146,13 +145,15 @@ const Estimator::Priced& Estimator::priced(const Geometry& g) {
   if (last_.times != nullptr && last_.of == of) return last_;
   const MicrobatchTimes& times = table_.at(g);
   const Pipeline& own = pipeline(g);
-  last_ = {of, &times, &own, rank_works(job_, times, own)};
+  last_ = {of, &times, &own, rank_works(job_, times, own), 0};
+  last_.slowest = slowest(last_.works);
   return last_;
 }
 
 Estimate Estimator::estimate(const Geometry& g) {
   const Priced& p = priced(g);
-  Estimate result = quick(job_, *p.times, *p.pipeline, g, p.works);
+  Estimate result = quick(job_, *p.times, *p.pipeline, g, p.works[p.slowest]);
+  result.memory = fullest(job_, *p.times, *p.pipeline, g, p.works);
   finish(job_, table_.model_flops_per_sequence(), result);
   return result;
 }
@@ -163,14 +164,17 @@ MemoryParts Estimator::memory(const Geometry& g) {
 }
 
 double Estimator::computing(const Geometry& g) {
-  return static_cast<double>(g.microbatches) * slowest(priced(g).works).sum.total();
+  const Priced& p = priced(g);
+  return static_cast<double>(g.microbatches) * p.works[p.slowest].sum.total();
 }
 
 ClockedStep Estimator::clocked(const Geometry& g, std::span<const std::int64_t> cut) {
   const MicrobatchTimes& times = table_.at(g);
   const Pipeline own =
       cut.empty() ? pipeline(g) : Pipeline(g.schedule, g.pp, g.chunks, table_.kinds(), cut);
-  ClockedStep result{quick(job_, times, own, g, rank_works(job_, times, own)), {}};
+  const std::vector<RankWork> works = rank_works(job_, times, own);
+  ClockedStep result{quick(job_, times, own, g, works[slowest(works)]), {}};
+  result.estimate.memory = fullest(job_, times, own, g, works);
   StepParts& parts = result.estimate.parts;
   const double with =
       makespan(own, g.microbatches, durations_of(times, own, times.message), &result.timeline);

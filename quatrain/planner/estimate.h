@@ -75,6 +75,7 @@ class Estimator {
     const MicrobatchTimes* times = nullptr;
     const Pipeline* pipeline = nullptr;
     std::vector<RankWork> works;
+    std::size_t slowest = 0;
   };
   const Priced& priced(const Geometry& geometry);
   const Pipeline& pipeline(const Geometry& geometry);

@@ -48,21 +48,21 @@ LayerTimer::LayerTimer(const Job& job, const Geometry& geometry, const ModelSpec
     : job_(job),
       geometry_(geometry),
       model_(model),
-      rows_(count(geometry.micro_batch * job.seq) / geometry.cp) {}
+      scale_(count(geometry.micro_batch) / geometry.cp),
+      rows_(scale_ * count(job.seq)) {}
 
 LayerTimes LayerTimer::block(const UnitCost& unit, double unrecomputed) const {
   const bool sparse = model_.layer_is_sparse(0);
   LayerTimes times = timed(unit, sparse);
   const bool full = geometry_.recompute == Recompute::kFull;
   times.tp = waited(times.tp);
-  keep(times, unrecomputed, sparse);
-  add_moving(times, unrecomputed / geometry_.cp);
-  if (sparse) permute(times);
+  times.ep = waited(times.ep);
+  keep(times, scale_ * unrecomputed);
+  add_moving(times, scale_ * unrecomputed);
   times.forward = std::max(times.forward, kForwardLaunches * job_.cluster.host_seconds);
   times.input = std::max(times.input, kInputLaunches * job_.cluster.host_seconds);
   if (full) times.input += times.forward;
   if (geometry_.cp > 1) ring(times);
-  if (sparse) exchange(times);
   return times;
 }
 
@@ -76,32 +76,22 @@ LayerTimes LayerTimer::end(const UnitCost& unit) const {
 LayerTimes LayerTimer::timed(const UnitCost& unit, bool sparse) const {
   LayerTimes times;
   for (const OpCost& op : unit.ops) {
-    if (!stays_in_rows(op, sparse)) add_wire(times, op);
+    add_wire(times, op);
     add_computing(times, op, sparse);
-    const double numel = count(op.parameters);
-    const double whole = numel * geometry_.tp / (geometry_.ep * geometry_.etp);
-    (is_routed(op, sparse) ? times.experts : times.parameters) +=
-        is_routed(op, sparse) ? whole : numel;
+    (is_routed(op, sparse) ? times.experts : times.parameters) += count(op.parameters);
   }
   const Flops flops = unit.forward() + unit.backward_input() + unit.backward_weight();
-  times.flops = flops.value / geometry_.cp;
-  times.stash = bytes_of(unit.stash()) / geometry_.cp;
-  times.late = bytes_of(unit.weight_stash()) / geometry_.cp;
+  times.flops = scale_ * flops.value;
+  times.stash = scale_ * bytes_of(unit.stash());
+  times.late = scale_ * bytes_of(unit.weight_stash());
   return times;
 }
 
-// Rows go to whole experts from where they lie: ranks of tp need not gather them first.
-bool LayerTimer::stays_in_rows(const OpCost& op, bool sparse) const {
-  const bool whole = sparse && geometry_.etp == 1 && model_.experts->num_shared == 0;
-  return whole && (is_routed(op, sparse) || op.name == "router");
-}
-
 // What the layer keeps between its passes and holds at work.
-void LayerTimer::keep(LayerTimes& times, double unrecomputed, bool sparse) const {
-  const bool full = geometry_.recompute == Recompute::kFull;
-  const double factor = job_.cluster.stash_factor, received = sparse ? received_bytes() : 0.0;
-  times.working = factor * unrecomputed / geometry_.cp + received;
-  if (!full) times.stash = factor * times.stash + received;
+void LayerTimer::keep(LayerTimes& times, double unrecomputed) const {
+  const double factor = job_.cluster.stash_factor;
+  times.working = factor * unrecomputed;
+  if (geometry_.recompute != Recompute::kFull) times.stash *= factor;
   times.late *= factor;
   times.growth = std::max(0.0, times.late - times.stash);
 }
@@ -120,13 +110,14 @@ void LayerTimer::add_moving(LayerTimes& times, double bytes) const {
 void LayerTimer::add_computing(LayerTimes& times, const OpCost& op, bool sparse) const {
   if (op.forward.value == 0) return;
   if (op.name == "attention") {
-    const double flops = op.forward.value / geometry_.cp;
+    const double flops = scale_ * op.forward.value;
     times.forward += attention_seconds(job_, flops);
     times.input += attention_backward_seconds(job_, 2 * flops);
     add_scores(times);
     return;
   }
   const Product p = product_of(op, sparse);
+  if (is_routed(op, sparse) && op.name == "up") permute(times, p.m * p.count);
   const bool fp8 = job_.fp8_products && op.name != "head" && op.name != "router";
   const Precision precision = fp8 ? Precision::kFp8 : Precision::kJob;
   times.forward += product_seconds(job_, p, precision);
@@ -156,35 +147,33 @@ double LayerTimer::inner(const OpCost& op) const {
 Product LayerTimer::product_of(const OpCost& op, bool sparse) const {
   const bool inwards = op.name == "out" || op.name == "down" || op.name == "shared_down";
   const bool own = op.name == "q_a" || op.name == "kv_a";
+  const double flops = scale_ * op.forward.value;
   Product p;
+  if (is_routed(op, sparse)) p.count = count(model_.experts->num_experts) / geometry_.ep;
+  // Of experts, the rows that each gets; all else has every row, or this rank's.
+  const double matrix = is_routed(op, sparse) ? count(op.parameters) / p.count : 0.0;
   p.m = own && geometry_.sequence_parallel ? rows_ / geometry_.tp : rows_;
-  const double matrix = op.forward.value / geometry_.cp / (2 * p.m);
-  p.k = inwards ? matrix / count(model_.hidden) : inner(op);
-  p.n = matrix / p.k;
-  if (is_routed(op, sparse)) split_by_expert(p, inwards ? p.k : p.n);
+  if (matrix > 0) p.m = std::max(1.0, flops / (2 * matrix * p.count));
+  const double weights = flops / (2 * p.m * p.count);
+  p.k = inwards ? weights / count(model_.hidden) : inner(op);
+  p.n = weights / p.k;
   return p;
 }
 
-// The walk has every expert's rows side by side, `width` of k experts in all and cut over tp.
-void LayerTimer::split_by_expert(Product& p, double& width) const {
-  const Experts& experts = *model_.experts;
-  const double flops = p.flops();
-  const double met = count(experts.top_k);
-  width = width / met * geometry_.tp / geometry_.etp;
-  p.count = count(experts.num_experts) / geometry_.ep;
-  p.m = std::max(1.0, flops / (2 * p.n * p.k * p.count));
-}
-
 void LayerTimer::add_wire(LayerTimes& times, const OpCost& op) const {
-  const double t = geometry_.tp;
   for (const OpWire& wire : op.wire) {
+    const bool experts = wire.operation == CollectiveKind::kAllToAll;
     const bool reduce = wire.operation == CollectiveKind::kAllReduce;
-    const double calls = count(wire.calls);
-    const double sent = bytes_of(wire.bytes) / calls / geometry_.cp;
-    const double whole = sent * t / ((t - 1) * (reduce ? 2 : 1));
-    times.tp += calls * collective_seconds(job_.cluster,
-                                           reduce ? CommKind::kAllReduce : CommKind::kAllGather,
-                                           {geometry_.tp, 1}, whole);
+    const GroupShape group =
+        experts ? GroupShape{geometry_.ep, geometry_.etp} : GroupShape{geometry_.tp, 1};
+    const CommKind kind = experts  ? CommKind::kAllToAll
+                          : reduce ? CommKind::kAllReduce
+                                   : CommKind::kAllGather;
+    const double calls = count(wire.calls), n = group.size;
+    if (n == 1) continue;
+    const double sent = scale_ * bytes_of(wire.bytes) / calls;
+    const double whole = sent * n / ((n - 1) * (reduce ? 2 : 1));
+    (experts ? times.ep : times.tp) += calls * collective_seconds(job_.cluster, kind, group, whole);
   }
 }
 
@@ -201,46 +190,12 @@ void LayerTimer::ring(LayerTimes& times) const {
   times.cp = 3 * once - times.hiding + kTheft * 3 * once;
 }
 
-// Rows that this rank sends to experts, each once for each of its choices.
-double LayerTimer::routed_bytes() const {
-  return rows_ / geometry_.tp * count(model_.experts->top_k * model_.hidden) *
-         count(size_of(job_.dtype));
-}
-double LayerTimer::received_bytes() const {
-  return geometry_.ep > 1 ? geometry_.etp * routed_bytes() : 0.0;
-}
-
-// Rows gathered by expert and put back: each is read and written twice, and once more for
-// weights' gradients.
-void LayerTimer::permute(LayerTimes& times) const {
-  const double copies = geometry_.etp * routed_bytes();
-  times.forward += moving_seconds(job_, 4 * copies, 2);
-  times.input += moving_seconds(job_, 6 * copies, 3);
-}
-
-// Dispatch and combine, forward and backward; ranks that share an expert's matrices then gather.
-void LayerTimer::exchange(LayerTimes& times) const {
-  if (geometry_.ep == 1) return;
-  const double passes = geometry_.recompute == Recompute::kFull ? 6 : 4;
-  const double gathered =
-      collective_seconds(job_.cluster, CommKind::kAllGather, {geometry_.etp, 1}, received_bytes());
-  times.ep += waited(passes * (all_to_all_seconds() + gathered));
-}
-
-// A row crosses the network once for each domain that has one of its experts: no more than the
-// groups that the router may choose from.
-double LayerTimer::all_to_all_seconds() const {
-  const int near =
-      std::clamp(static_cast<int>(job_.cluster.domain) / geometry_.etp, 1, geometry_.ep);
-  const int domains = (geometry_.ep + near - 1) / near;
-  const Experts& experts = *model_.experts;
-  const double choices = count(experts.top_k);
-  const double groups = experts.num_groups > 1 ? count(experts.top_k_groups) : choices;
-  const double once = std::min({choices, groups, static_cast<double>(domains)}) / choices;
-  return collective_seconds(job_.cluster, CommKind::kAllToAll, {near, geometry_.etp},
-                            routed_bytes()) +
-         collective_seconds(job_.cluster, CommKind::kAllToAll, {domains, near * geometry_.etp},
-                            once * routed_bytes());
+// Rows gathered by expert and put back: each is read and written twice, and once more for weights'
+// gradients.
+void LayerTimer::permute(LayerTimes& times, double rows) const {
+  const double bytes = rows * count(model_.hidden) * count(size_of(job_.dtype));
+  times.forward += moving_seconds(job_, 4 * bytes, 2);
+  times.input += moving_seconds(job_, 6 * bytes, 3);
 }
 
 }  // namespace quatrain

@@ -33,24 +33,26 @@ ModelSpec one_block(const ModelSpec& model, std::int64_t layer) {
   return one;
 }
 
+// One sequence: a micro-batch is as many times that.
 WorkShape shape_of(const Job& job, const Geometry& g) {
   WorkShape shape;
-  shape.batch = g.micro_batch;
   shape.seq = job.seq;
   shape.dtype = job.dtype;
   shape.recompute = g.recompute;
-  shape.split = {g.tp, 0, g.sequence_parallel && g.tp > 1};
+  shape.split.degree = g.tp;
+  shape.split.sequence_parallel = g.sequence_parallel && g.tp > 1;
+  if (job.model.experts) shape.split.experts = ExpertSplit{.ep = g.ep, .etp = g.etp};
   shape.gather_again = g.gather_again;
   return shape;
 }
 
 }  // namespace
 
-// Walks of one micro-batch of whole sequences on one rank of tp.
+// Walks of one sequence on one rank of tp, ep and etp.
 struct LayerTable::Walked {
   std::vector<std::vector<UnitCost>> units;  // [kind]: embedding, block, head
   std::vector<double> unrecomputed;          // [kind] stash of a block
-  Bytes message, logits;
+  Bytes message;
 };
 
 LayerTable::LayerTable(const Job& job) : job_(job) {
@@ -84,7 +86,7 @@ std::int64_t LayerTable::way_of(const Geometry& g) {
 }
 
 const LayerTable::Walked& LayerTable::walked(const Geometry& g) {
-  const Key key{g.tp, g.micro_batch, way_of(g)};
+  const Key key{g.tp, g.ep, g.etp, way_of(g)};
   std::unique_ptr<Walked>& entry = walks_[key];
   if (entry) return *entry;
   auto walked = std::make_unique<Walked>();
@@ -98,7 +100,6 @@ const LayerTable::Walked& LayerTable::walked(const Geometry& g) {
                                        : bytes_of(walk(model, all)[1].stash()));
   }
   walked->message = message_bytes(models_.front(), shape);
-  walked->logits = logits_bytes(models_.front(), shape);
   return *(entry = std::move(walked));
 }
 
@@ -115,14 +116,21 @@ const MicrobatchTimes& LayerTable::at(const Geometry& g) {
   times.embedding = timer.end(from.units.front().front());
   times.head = timer.end(from.units.front().back());
   times.table = std::ceil(count(job_.model.vocab) / g.tp) * count(job_.model.hidden);
-  times.message_bytes = bytes_of(from.message) / g.cp;
+  times.message_bytes = bytes_of(from.message) * count(g.micro_batch) / g.cp;
   const int stride = g.dp() * g.cp * g.tp;
   times.message =
       collective_seconds(job_.cluster, CommKind::kSend, {2, stride}, times.message_bytes);
-  const double all_logits = count(g.micro_batch * job_.seq) / g.cp * count(job_.model.vocab) / g.tp;
-  times.logits = job_.cluster.whole_logits > 0 ? job_.cluster.whole_logits * all_logits
-                                               : bytes_of(from.logits);
+  times.logits = logits(g);
   return times_.emplace(key, times).first->second;
+}
+
+// A chunk's, or all where software keeps them.
+double LayerTable::logits(const Geometry& g) const {
+  WorkShape shape = shape_of(job_, g);
+  shape.batch = g.micro_batch;
+  if (job_.cluster.whole_logits == 0) return bytes_of(logits_bytes(models_.front(), shape));
+  const double rows = count(g.micro_batch * job_.seq) / g.cp;
+  return job_.cluster.whole_logits * rows * count(job_.model.vocab) / g.tp;
 }
 
 const std::vector<std::int64_t>& LayerTable::cut(int stages) {

@@ -58,6 +58,7 @@ class LayerTable {
   using Key = std::array<std::int64_t, 7>;
   static std::int64_t way_of(const Geometry& geometry);
   const Walked& walked(const Geometry& geometry);
+  double logits(const Geometry& geometry) const;
 
   const Job& job_;
   std::vector<int> kinds_;

@@ -123,7 +123,9 @@ std::vector<Drawn> drawn(int count, unsigned seed) {
   while (static_cast<int>(all.size()) < count) {
     Drawn one{draw.job(), {}};
     one.g = draw.geometry(one.job);
-    if (check_split(one.job.model, one.g.tp).empty()) all.push_back(std::move(one));
+    const TensorSplit split{.degree = one.g.tp,
+                            .experts = ExpertSplit{.ep = one.g.ep, .etp = one.g.etp}};
+    if (check_split(one.job.model, split).empty()) all.push_back(std::move(one));
   }
   return all;
 }

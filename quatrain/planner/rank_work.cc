@@ -38,10 +38,11 @@ std::vector<RankWork> rank_works(const Job& job, const MicrobatchTimes& times,
   return works;
 }
 
-const RankWork& slowest(const std::vector<RankWork>& ranks) {
-  return *std::max_element(ranks.begin(), ranks.end(), [](const RankWork& a, const RankWork& b) {
-    return a.sum.total() < b.sum.total();
-  });
+std::size_t slowest(const std::vector<RankWork>& ranks) {
+  const auto most = std::max_element(
+      ranks.begin(), ranks.end(),
+      [](const RankWork& a, const RankWork& b) { return a.sum.total() < b.sum.total(); });
+  return static_cast<std::size_t>(most - ranks.begin());
 }
 
 }  // namespace quatrain

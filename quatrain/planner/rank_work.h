@@ -24,7 +24,7 @@ RankWork rank_work(const Job& job, const MicrobatchTimes& times, const Pipeline&
 // Of the pipeline's telling ranks.
 std::vector<RankWork> rank_works(const Job& job, const MicrobatchTimes& times,
                                  const Pipeline& pipeline);
-// With most to do for a micro-batch.
-const RankWork& slowest(const std::vector<RankWork>& ranks);
+// Which has most to do for a micro-batch.
+std::size_t slowest(const std::vector<RankWork>& ranks);
 
 }  // namespace quatrain

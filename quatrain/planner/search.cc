@@ -38,6 +38,11 @@ std::vector<int> divisors_up_to(std::int64_t n, std::int64_t most) {
   return result;
 }
 
+void add(Refusal& to, const Refusal& more) {
+  if (to.count == 0) to.example = more.example;
+  to.count += more.count;
+}
+
 struct PipelineChoice {
   std::string_view schedule;
   int chunks;
@@ -72,13 +77,20 @@ class Search {
   SearchResult run() {
     for (const int tp : choices(fixed_.tp, divisors_up_to(job_.gpus, kMostTp))) over_cp(tp);
     clock_best();
+    for (const auto& [reason, refusal] : refused_) add(result_.refused[reason], refusal);
     return std::move(result_);
   }
 
  private:
   void refuse(const char* reason, const Geometry& example) {
-    Refusal& refusal = result_.refused[reason];
+    Refusal& refusal = refused_[reason];
     if (refusal.count++ == 0) refusal.example = example;
+  }
+  // Whether each rank of tp, ep and etp gets a share.
+  bool divides(const Geometry& g) const {
+    return check_split(job_.model,
+                       {.degree = g.tp, .experts = ExpertSplit{.ep = g.ep, .etp = g.etp}})
+        .empty();
   }
   bool done() const { return request_.first_fit && !result_.plans.empty(); }
 
@@ -87,7 +99,7 @@ class Search {
     g.tp = tp;
     g.sequence_parallel = fixed_.sequence_parallel.value_or(true) && tp > 1;
     if (job_.gpus % tp != 0) return refuse("tp does not divide the accelerators", g);
-    if (!check_split(job_.model, tp).empty()) return refuse("tp does not divide the model", g);
+    if (!divides(g)) return refuse("tp does not divide the model", g);
     const std::int64_t most = job_.seq >= kLongSequence ? kMostCp : 1;
     for (const int cp : choices(fixed_.cp, divisors_up_to(job_.gpus / tp, most))) {
       g.cp = cp;
@@ -143,8 +155,8 @@ class Search {
       for (const int ep : choices(fixed_.ep, divisors_up_to(experts, ranks))) {
         g.ep = ep;
         g.etp = etp;
-        if (experts % ep != 0) {
-          refuse("ep does not divide the experts", g);
+        if (!divides(g)) {
+          refuse("ep x etp does not divide the experts", g);
         } else if (ranks % (ep * etp) != 0) {
           refuse("ep x etp does not divide a stage's accelerators", g);
         } else {
@@ -224,13 +236,16 @@ class Search {
 
   void consider(const Geometry& g) {
     ++result_.evaluated;
-    RankedPlan plan{g, estimator_.estimate(g)};
-    if (!plan.estimate.fits && request_.must_fit) {
+    const MemoryParts memory = estimator_.memory(g);
+    if (request_.must_fit && memory.sum() > job_.cluster.memory_bytes) {
       refuse("needs more memory than an accelerator has", g);
-      const auto bytes = [](const RankedPlan& p) { return p.estimate.memory.sum(); };
-      if (!result_.nearest || bytes(plan) < bytes(*result_.nearest)) result_.nearest = plan;
+      if (!result_.nearest || memory.sum() < result_.nearest->estimate.memory.sum()) {
+        result_.nearest = RankedPlan{g, {}};
+        result_.nearest->estimate.memory = memory;
+      }
       return;
     }
+    const RankedPlan plan{g, estimator_.estimate(g)};
     auto& plans = result_.plans;
     if (plans.size() == kept_ && !(order(plan) < order(plans.back()))) return;
     plans.insert(std::upper_bound(plans.begin(), plans.end(), plan, by_order()), plan);
@@ -266,6 +281,7 @@ class Search {
   Estimator estimator_;
   std::size_t kept_;
   SearchResult result_;
+  std::map<const char*, Refusal> refused_;  // by the reason's literal
 };
 
 }  // namespace

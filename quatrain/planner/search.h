@@ -25,9 +25,9 @@ struct Refusal {
 struct SearchResult {
   std::vector<RankedPlan> plans;           // best first
   std::map<std::string, Refusal> refused;  // by reason
-  std::int64_t evaluated = 0;              // plans whose time and memory were estimated
-  std::int64_t dominated = 0;              // left out, since their computation alone takes longer
-  std::optional<RankedPlan> nearest;       // smallest of those that do not fit, when none does
+  std::int64_t evaluated = 0;         // plans whose memory, and time where they fit, was estimated
+  std::int64_t dominated = 0;         // left out, since their computation alone takes longer
+  std::optional<RankedPlan> nearest;  // smallest of those that do not fit, when none does
 };
 
 struct SearchRequest {

@@ -4,7 +4,7 @@ import csv
 import json
 import xml.etree.ElementTree
 
-from support import CommandTest, main
+from support import CONFIG, CommandTest, main
 
 LARGE = ("--model", "llama-3.1-405b", "--cluster", "h100-sxm-80gb", "--seq", "8192",
          "--global-batch-tokens", str(2048 * 8192))
@@ -101,7 +101,9 @@ class Plan(CommandTest):
         self.assertEqual(len(steps), 1)
 
     def test_a_plan_is_a_configuration(self):
-        self.run_command("plan", "--model", "tiny-llama", "--cluster", "this-machine", "--gpus",
+        keys = CONFIG.split("[model]\n")[1].split("[data]")[0]
+        (self.folder / "small.toml").write_text(keys)
+        self.run_command("plan", "--model", "small.toml", "--cluster", "this-machine", "--gpus",
                          "4", "--seq", "32", "--global-batch-tokens", "256", "--dtype", "float32",
                          "--fix", "tp=2,pp=2", "--toml", "planned.toml")
         text = (self.folder / "planned.toml").read_text()
