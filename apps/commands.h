@@ -18,6 +18,8 @@ Registered add_train(CLI::App& app);
 Registered add_eval(CLI::App& app);
 Registered add_generate(CLI::App& app);
 Registered add_verify(CLI::App& app);
+Registered add_plan(CLI::App& app);
+Registered add_simulate(CLI::App& app);
 Registered add_data_tokenize(CLI::App& data);
 Registered add_data_train_tokenizer(CLI::App& data);
 Registered add_data_inspect(CLI::App& data);

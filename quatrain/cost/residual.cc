@@ -14,7 +14,8 @@ ShardSpec whole() { return {}; }
 ShardSpec cut_rows() { return {{{Axis::kTp, Shard{.dim = 0}}}}; }
 ShardSpec unsummed() { return {{{Axis::kTp, Partial{}}}}; }
 
-void book(OpCost& op, ActionKind pass, const std::vector<Collective>& list) {
+void book(OpCost& op, ActionKind pass, const std::vector<Collective>& list,
+          std::int64_t times = 1) {
   for (const Collective& sent : list) {
     const auto same = [&](const OpWire& w) {
       return w.pass == pass && w.operation == sent.kind && w.axes == sent.axes;
@@ -23,8 +24,8 @@ void book(OpCost& op, ActionKind pass, const std::vector<Collective>& list) {
     if (entry == op.wire.end()) {
       entry = op.wire.insert(entry, {pass, sent.kind, sent.axes, 0, {}});
     }
-    ++entry->calls;
-    entry->bytes += sent.bytes_sent;
+    entry->calls += times;
+    entry->bytes += times * sent.bytes_sent;
   }
 }
 
@@ -77,12 +78,13 @@ void ResidualWire::sum_whole(OpCost& op, ActionKind pass, std::int64_t columns,
 
 void ResidualWire::loss_rows(OpCost& op, std::int64_t chunk_rows) const {
   const std::int64_t ranks = mesh_.degree(Axis::kTp);
-  for (std::int64_t at = 0; at < rows_; at += chunk_rows) {
-    const std::int64_t all = ranks * std::min(chunk_rows, rows_ - at);
-    book(
-        op, ActionKind::kForward,
-        conversion(cut_rows(), whole(), std::array{all, std::int64_t{3}}, {sizeof(double)}, mesh_));
-  }
+  const auto chunks = [&](std::int64_t rows, std::int64_t count) {
+    const std::array shape{ranks * rows, std::int64_t{3}};
+    book(op, ActionKind::kForward, conversion(cut_rows(), whole(), shape, {sizeof(double)}, mesh_),
+         count);
+  };
+  if (rows_ >= chunk_rows) chunks(chunk_rows, rows_ / chunk_rows);
+  if (rows_ % chunk_rows > 0) chunks(rows_ % chunk_rows, 1);
 }
 
 }  // namespace quatrain

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <system_error>
+#include <utility>
 
 #include "quatrain/base/file.h"
 #include "quatrain/base/text.h"
@@ -33,13 +34,7 @@ std::string unknown_entry(std::string_view name) {
                      (catalog_folder() / "models").string(), hint);
 }
 
-File read_entry(std::string_view name) {
-  // A name, not a path: it may not leave the folder.
-  const auto names = catalog_models();
-  if (std::find(names.begin(), names.end(), name) == names.end()) {
-    throw ConfigError(unknown_entry(name));
-  }
-  const fs::path path = catalog_folder() / "models" / (std::string(name) + ".toml");
+File read_keys(const fs::path& path) {
   TomlDocument document = parse_toml(read_file(path), path.string());
   throw_if_any(document.problems);
   File file;
@@ -58,6 +53,15 @@ File read_entry(std::string_view name) {
   file.keys = document.root;
   canonicalise(file.keys, where, file.problems);
   return file;
+}
+
+File read_entry(std::string_view name) {
+  // A name, not a path: it may not leave the folder.
+  const auto names = catalog_models();
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    throw ConfigError(unknown_entry(name));
+  }
+  return read_keys(catalog_folder() / "models" / (std::string(name) + ".toml"));
 }
 
 }  // namespace
@@ -100,6 +104,29 @@ CatalogEntry catalog_model(std::string_view name) {
   for (const Problem& problem : check(entry.spec)) file.problems.push_back(problem);
   throw_if_any(file.problems);
   return entry;
+}
+
+ModelSpec find_model(std::string_view name_or_path) {
+  const std::vector<std::string> names = catalog_models();
+  fs::path path(name_or_path);
+  std::error_code ignored;
+  if (std::find(names.begin(), names.end(), name_or_path) != names.end() ||
+      !fs::exists(path, ignored)) {
+    return catalog_model(name_or_path).spec;
+  }
+  if (fs::is_directory(path, ignored)) path /= "config.json";
+  ModelResult result;
+  if (path.extension() == ".toml") {
+    File file = read_keys(path);
+    const Locate where = [&](const std::string& key) { return path.string() + ": " + key; };
+    result = {model_from_keys(file.keys, where, file.problems), std::move(file.problems)};
+  } else {
+    result = model_from_hub_json(read_file(path), path.string());
+  }
+  throw_if_any(result.problems);
+  throw_if_any(check(result.spec));
+  result.spec.name = name_or_path;
+  return result.spec;
 }
 
 }  // namespace quatrain

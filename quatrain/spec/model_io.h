@@ -41,5 +41,8 @@ std::filesystem::path catalog_folder();
 std::vector<std::string> catalog_models();
 // Throws ConfigError with the nearest names when there is none of that name.
 CatalogEntry catalog_model(std::string_view name);
+// A catalogue entry, a TOML file with the keys of one, a Hugging Face folder or its config.json.
+// Throws ConfigError with every problem; of what is neither a name nor a file, as catalog_model().
+ModelSpec find_model(std::string_view name_or_path);
 
 }  // namespace quatrain

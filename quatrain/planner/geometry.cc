@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quatrain/planner/geometry.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <numeric>
+
+#include "quatrain/base/error.h"
+#include "quatrain/schedule/schedule.h"
+
+namespace quatrain {
+
+Plan to_plan(const Job& job, const Geometry& geometry, const std::vector<std::int64_t>& cut) {
+  Plan plan;
+  const auto set = [&](Axis axis, int degree) {
+    plan.degrees[static_cast<std::size_t>(axis)] = degree;
+  };
+  set(Axis::kPp, geometry.pp);
+  set(Axis::kDpReplicate, geometry.dp_replicate);
+  set(Axis::kDpShard, geometry.dp_shard);
+  set(Axis::kCp, geometry.cp);
+  set(Axis::kTp, geometry.tp);
+  set(Axis::kEp, geometry.ep);
+  set(Axis::kEtp, geometry.etp);
+  if (geometry.ep * geometry.etp > 1) {
+    const int replicas = std::gcd(geometry.dp_replicate, geometry.expert_dp());
+    set(Axis::kEdpReplicate, replicas);
+    set(Axis::kEdpShard, geometry.expert_dp() / replicas);
+  }
+  plan.seq_len = job.seq;
+  plan.microbatch_size = geometry.micro_batch;
+  plan.num_microbatches = geometry.microbatches;
+  plan.stage_begin = first_layers(cut);
+  plan.schedule = std::string(geometry.schedule);
+  plan.chunks = geometry.chunks;
+  plan.zero_stage = geometry.zero;
+  plan.sequence_parallel = geometry.sequence_parallel;
+  plan.gather_again = geometry.gather_again;
+  plan.recompute = geometry.recompute;
+  plan.dtype = job.dtype;
+  return plan;
+}
+
+Geometry geometry_of(const Plan& plan) {
+  const auto degree = [&](Axis axis) { return plan.degrees[static_cast<std::size_t>(axis)]; };
+  Geometry g;
+  g.dp_replicate = degree(Axis::kDpReplicate);
+  g.dp_shard = degree(Axis::kDpShard);
+  g.zero = plan.zero_stage;
+  g.tp = degree(Axis::kTp);
+  g.cp = degree(Axis::kCp);
+  g.pp = degree(Axis::kPp);
+  g.chunks = plan.chunks;
+  g.ep = degree(Axis::kEp);
+  g.etp = degree(Axis::kEtp);
+  g.sequence_parallel = plan.sequence_parallel;
+  g.gather_again = plan.gather_again;
+  g.micro_batch = plan.microbatch_size;
+  g.microbatches = plan.num_microbatches;
+  g.recompute = plan.recompute;
+  for (const std::string_view name : schedule_names()) {
+    if (name == plan.schedule) {
+      g.schedule = name;
+      return g;
+    }
+  }
+  throw ConfigError(fmt::format("parallel.schedule = \"{}\" is none of the planner's: {}",
+                                plan.schedule, fmt::join(schedule_names(), " ")));
+}
+
+}  // namespace quatrain

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quatrain/planner/layer_times.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "quatrain/base/check.h"
+#include "quatrain/cost/stage_cut.h"
+#include "quatrain/planner/collective.h"
+#include "quatrain/planner/layer_timer.h"
+
+namespace quatrain {
+namespace {
+
+double bytes_of(Bytes bytes) { return static_cast<double>(bytes.value); }
+double count(std::int64_t value) { return static_cast<double>(value); }
+
+Flops all_passes(const UnitCost& unit) {
+  return unit.forward() + unit.backward_input() + unit.backward_weight();
+}
+
+// The model with one block, like block `layer`.
+ModelSpec one_block(const ModelSpec& model, std::int64_t layer) {
+  ModelSpec one = model;
+  one.layers = 1;
+  one.window = model.layer_window(layer);
+  one.window_layers.clear();
+  if (!model.experts) return one;
+  one.experts->first_dense = model.layer_is_sparse(layer) ? 0 : 1;
+  one.experts->sparse_step = 1;
+  one.experts->dense_layers.clear();
+  return one;
+}
+
+// One sequence: a micro-batch is as many times that.
+WorkShape shape_of(const Job& job, const Geometry& g) {
+  WorkShape shape;
+  shape.seq = job.seq;
+  shape.dtype = job.dtype;
+  shape.recompute = g.recompute;
+  shape.split.degree = g.tp;
+  shape.split.sequence_parallel = g.sequence_parallel && g.tp > 1;
+  if (job.model.experts) shape.split.experts = ExpertSplit{.ep = g.ep, .etp = g.etp};
+  shape.gather_again = g.gather_again;
+  return shape;
+}
+
+}  // namespace
+
+// Walks of one sequence on one rank of tp, ep and etp.
+struct LayerTable::Walked {
+  std::vector<std::vector<UnitCost>> units;  // [kind]: embedding, block, head
+  std::vector<double> unrecomputed;          // [kind] stash of a block
+  Bytes message;
+};
+
+LayerTable::LayerTable(const Job& job) : job_(job) {
+  std::vector<std::pair<bool, std::int64_t>> known;
+  for (std::int64_t layer = 0; layer < job.model.layers; ++layer) {
+    const std::pair kind{job.model.layer_is_sparse(layer), job.model.layer_window(layer)};
+    const auto found = std::find(known.begin(), known.end(), kind);
+    kinds_.push_back(static_cast<int>(found - known.begin()));
+    if (found != known.end()) continue;
+    known.push_back(kind);
+    models_.push_back(one_block(job.model, layer));
+  }
+  CHECK(known.size() <= kMostKinds, "{} kinds of blocks", known.size());
+  WorkShape shape;
+  shape.seq = job.seq;
+  std::vector<double> block;
+  for (const ModelSpec& model : models_) {
+    const std::vector<UnitCost> units = walk(model, shape);
+    block.push_back(all_passes(units[1]).value);
+    flops_ = all_passes(units.front()).value + all_passes(units.back()).value;
+  }
+  for (const int kind : kinds_) flops_ += block[static_cast<std::size_t>(kind)];
+}
+
+LayerTable::~LayerTable() = default;
+
+// How a layer is run, as one number.
+std::int64_t LayerTable::way_of(const Geometry& g) {
+  return 4 * static_cast<std::int64_t>(g.recompute) + (g.sequence_parallel ? 2 : 0) +
+         (g.gather_again ? 1 : 0);
+}
+
+const LayerTable::Walked& LayerTable::walked(const Geometry& g) {
+  const Key key{g.tp, g.ep, g.etp, way_of(g)};
+  std::unique_ptr<Walked>& entry = walks_[key];
+  if (entry) return *entry;
+  auto walked = std::make_unique<Walked>();
+  const WorkShape shape = shape_of(job_, g);
+  WorkShape all = shape;
+  all.recompute = Recompute::kNone;
+  for (const ModelSpec& model : models_) {
+    walked->units.push_back(walk(model, shape));
+    walked->unrecomputed.push_back(g.recompute == Recompute::kNone
+                                       ? bytes_of(walked->units.back()[1].stash())
+                                       : bytes_of(walk(model, all)[1].stash()));
+  }
+  walked->message = message_bytes(models_.front(), shape);
+  return *(entry = std::move(walked));
+}
+
+const MicrobatchTimes& LayerTable::at(const Geometry& g) {
+  const Key key{g.tp, g.cp, g.ep, g.etp, g.micro_batch, g.dp() * g.cp * g.tp, way_of(g)};
+  if (const auto known = times_.find(key); known != times_.end()) return known->second;
+  const Walked& from = walked(g);
+  MicrobatchTimes times;
+  for (std::size_t kind = 0; kind < models_.size(); ++kind) {
+    const LayerTimer timer(job_, g, models_[kind]);
+    times.block[kind] = timer.block(from.units[kind][1], from.unrecomputed[kind]);
+  }
+  const LayerTimer timer(job_, g, models_.front());
+  times.embedding = timer.end(from.units.front().front());
+  times.head = timer.end(from.units.front().back());
+  times.table = std::ceil(count(job_.model.vocab) / g.tp) * count(job_.model.hidden);
+  times.message_bytes = bytes_of(from.message) * count(g.micro_batch) / g.cp;
+  const int stride = g.dp() * g.cp * g.tp;
+  times.message =
+      collective_seconds(job_.cluster, CommKind::kSend, {2, stride}, times.message_bytes);
+  times.logits = logits(g);
+  return times_.emplace(key, times).first->second;
+}
+
+// A chunk's, or all where software keeps them.
+double LayerTable::logits(const Geometry& g) const {
+  WorkShape shape = shape_of(job_, g);
+  shape.batch = g.micro_batch;
+  if (job_.cluster.whole_logits == 0) return bytes_of(logits_bytes(models_.front(), shape));
+  const double rows = count(g.micro_batch * job_.seq) / g.cp;
+  return job_.cluster.whole_logits * rows * count(job_.model.vocab) / g.tp;
+}
+
+const std::vector<std::int64_t>& LayerTable::cut(int stages) {
+  std::vector<std::int64_t>& cut = cuts_[stages];
+  if (!cut.empty()) return cut;
+  Geometry whole;
+  const Walked& from = walked(whole);
+  const auto stand_in = [](const UnitCost& unit) {
+    OpCost op;
+    op.forward = all_passes(unit);
+    return UnitCost{unit.name, {op}};
+  };
+  std::vector<UnitCost> units{stand_in(from.units.front().front())};
+  for (const int kind : kinds_) {
+    units.push_back(stand_in(from.units[static_cast<std::size_t>(kind)][1]));
+  }
+  units.push_back(stand_in(from.units.front().back()));
+  return cut = balanced_layers(units, stages);
+}
+
+}  // namespace quatrain

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory by category. States are cost/'s even_zero_bytes(), stashes its walk's.
+#pragma once
+#include <vector>
+
+#include "quatrain/planner/estimate.h"
+#include "quatrain/planner/rank_work.h"
+
+namespace quatrain {
+
+// Ranks that a stage's parameters, and its experts, are cut among; 1 in stage 0.
+struct Shards {
+  int outside = 1, experts = 1;
+};
+Shards shards_of(const Geometry& geometry);
+
+// `times`: of the geometry's layers.
+MemoryParts memory_of(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
+                      const Geometry& geometry, const RankWork& work);
+MemoryParts fullest(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
+                    const Geometry& geometry, const std::vector<RankWork>& works);
+
+}  // namespace quatrain

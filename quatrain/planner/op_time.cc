@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quatrain/planner/op_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace quatrain {
+namespace {
+
+// Of the best measured shape's rate, what long runs sustain. Fitted: SC21 table 1 (A100) and dense
+// bf16 rows of NVIDIA's step times (H100).
+constexpr double kSustained = 0.87;
+constexpr double kTile = 128;           // rows and columns that one compute unit makes
+constexpr double kInnerRamp = 150;      // inner length at which half of the rate is reached
+constexpr double kShortestPiece = 512;  // of an inner length that idle units share
+constexpr double kGroupedRate = 0.75;   // of many small products against one; SimuMax: 0.6 to 0.9
+constexpr double kBackwardAttention = 0.8;  // of the forward's rate; assumed
+constexpr double kCastBytes = 3;            // an element read in 16 bit and written in 8
+
+double padded(double size) { return std::ceil(size / kTile) * kTile; }
+
+// Share of the best shape's rate.
+double shape_rate(const ClusterSpec& cluster, const Product& p) {
+  const double tiles = padded(p.m) * padded(p.n) / (kTile * kTile) * p.count;
+  const double pieces =
+      std::clamp(cluster.compute_units / tiles, 1.0, std::max(1.0, p.k / kShortestPiece));
+  const double waves = tiles * pieces / cluster.compute_units;
+  const double filled = p.m * p.n / (padded(p.m) * padded(p.n)) * waves / std::ceil(waves);
+  return filled * p.k / (p.k + kInnerRamp) * (p.count > 1 ? kGroupedRate : 1.0);
+}
+
+}  // namespace
+
+double product_seconds(const Job& job, const Product& p, Precision precision) {
+  const ClusterSpec& c = job.cluster;
+  const bool fp8 = precision == Precision::kFp8 && c.peak_fp8 > 0;
+  const double best =
+      fp8 ? c.peak_fp8 * c.gemm_efficiency_fp8 : c.peak(job.dtype) * c.gemm_efficiency;
+  const auto element = static_cast<double>(size_of(job.dtype));
+  const double operands = p.count * (p.m * p.k + p.n * p.k), result = p.count * p.m * p.n;
+  const double bytes = fp8 ? operands + element * result : element * (operands + result);
+  const double bandwidth = c.memory_bandwidth * c.memory_efficiency;
+  const double product =
+      std::max(p.flops() / (kSustained * best * shape_rate(c, p)), bytes / bandwidth);
+  const double casts = fp8 ? kCastBytes * operands / bandwidth : 0.0;
+  return (product + casts) / job.efficiency + c.launch_seconds;
+}
+
+double attention_seconds(const Job& job, double flops) {
+  const ClusterSpec& c = job.cluster;
+  return flops / (c.peak(job.dtype) * c.attention_efficiency * job.efficiency);
+}
+
+double attention_backward_seconds(const Job& job, double flops) {
+  return attention_seconds(job, flops) / kBackwardAttention;
+}
+
+double moving_seconds(const Job& job, double bytes, double kernels) {
+  const ClusterSpec& c = job.cluster;
+  return bytes / (c.memory_bandwidth * c.memory_efficiency * job.efficiency) +
+         kernels * c.launch_seconds;
+}
+
+}  // namespace quatrain
