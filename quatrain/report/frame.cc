@@ -13,9 +13,9 @@ namespace {
 constexpr double kTitle = 26, kLegendRow = 18, kSwatch = 16, kBelow = 40;
 
 // Of each entry, its place below the title.
-std::vector<Point> legend_places(std::span<const LegendEntry> legend, double width) {
-  std::vector<Point> places;
-  Point at{2, kTitle + 8};
+std::vector<SvgPoint> legend_places(std::span<const LegendEntry> legend, double width) {
+  std::vector<SvgPoint> places;
+  SvgPoint at{2, kTitle + 8};
   for (const LegendEntry& entry : legend) {
     const double needs = kSwatch + text_width(entry.name) + 12;
     if (at.x > 2 && at.x + needs > width) at = {2, at.y + kLegendRow};
@@ -31,16 +31,16 @@ std::string fill(int colour) { return fmt::format("f{}", colour % kNumColours); 
 std::string stroke(int colour) { return fmt::format("s{}", colour % kNumColours); }
 
 double head_height(std::span<const LegendEntry> legend, double width) {
-  const std::vector<Point> places = legend_places(legend, width);
+  const std::vector<SvgPoint> places = legend_places(legend, width);
   return places.empty() ? kTitle + 4 : places.back().y + 14;
 }
 
 void draw_head(SvgWriter& svg, std::string_view title, std::span<const LegendEntry> legend,
                double width) {
   svg.text({2, 16}, title, "title");
-  const std::vector<Point> places = legend_places(legend, width);
+  const std::vector<SvgPoint> places = legend_places(legend, width);
   for (std::size_t i = 0; i < legend.size(); ++i) {
-    const Point at = places[i];
+    const SvgPoint at = places[i];
     svg.rect({at.x, at.y - 9, 11, 10}, fill(legend[i].colour));
     svg.text({at.x + kSwatch, at.y}, legend[i].name);
   }

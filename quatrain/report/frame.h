@@ -29,7 +29,7 @@ void draw_head(SvgWriter& svg, std::string_view title, std::span<const LegendEnt
 // Two axes around a plot that lies `top` below the chart's upper edge.
 struct Frame {
   Scale x, y;
-  Box plot;
+  SvgBox plot;
 
   Frame(Scale across, Scale up, double top);
   double height() const;  // of the whole chart

@@ -5,9 +5,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <iterator>
-#include <set>
+#include <cmath>
 
 #include "quatrain/base/check.h"
 #include "quatrain/base/text.h"
@@ -57,6 +55,10 @@ std::string percent(double share) {
   return std::isfinite(share) ? fmt::format("{:.1f} %", 100 * share) : "-";
 }
 
+std::string loss_text(double loss) {
+  return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "not finite";
+}
+
 std::string summary(std::span<const RunRecord> runs) {
   std::string text = "<div class=\"scroll\"><table>\n";
   text += row({"run", "plan", "steps", "loss", "validation", "tokens/s", "MFU", "step", "waiting",
@@ -66,7 +68,7 @@ std::string summary(std::span<const RunRecord> runs) {
     const RunRecord& run = runs[i];
     const TypicalStep typical = typical_step(run);
     text += row({swatch(i) + escaped(run.name), escaped(short_text(run.plan)),
-                 with_commas(run.steps.back().step), fmt::format("{:.4f}", run.steps.back().loss),
+                 with_commas(run.steps.back().step), loss_text(run.steps.back().loss),
                  compact(last_validation(run)), compact(typical.tokens_per_s), percent(typical.mfu),
                  fmt::format("{} ms", compact(typical.step_ms)),
                  percent(typical.exposed_comm_ms / typical.step_ms),

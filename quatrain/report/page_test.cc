@@ -108,6 +108,16 @@ TEST(RunTest, ALineThatACrashHasCutIsLeftOut) {
   EXPECT_EQ(problems.size(), 1U);
 }
 
+TEST(RunTest, ALossThatIsNotFiniteIsNull) {
+  RunTexts diverged = texts();
+  diverged.metrics += R"({"step":4,"loss":null,"step_ms":1,"tokens_per_s":1})"
+                      "\n";
+  Problems problems;
+  const RunRecord run = read_run(diverged, problems);
+  EXPECT_EQ(to_string(problems), "");
+  EXPECT_THAT(report_page({&run, 1}), HasSubstr("not finite"));
+}
+
 TEST(RunTest, ShortPlans) {
   EXPECT_EQ(short_text(two_stages()), "tp4+sp pp2 gpipe");
   EXPECT_EQ(short_text(Plan{}), "one rank");

@@ -14,22 +14,31 @@ namespace {
 
 using Json = nlohmann::json;
 
+// JSON has no NaN: of a run that diverged, null stands in its place.
+double to_number(const Json& value) { return value.is_null() ? kAbsent : value.get<double>(); }
+double number_or(const Json& line, const char* key, double otherwise) {
+  const auto found = line.find(key);
+  return found == line.end() ? otherwise : to_number(*found);
+}
+
 // Throws Json's own exceptions, which name the key.
 StepRecord step_of(const Json& line) {
   StepRecord step;
   step.step = line.at("step").get<std::int64_t>();
-  step.loss = line.at("loss").get<double>();
+  step.loss = to_number(line.at("loss"));
   step.step_ms = line.at("step_ms").get<double>();
   step.tokens_per_s = line.at("tokens_per_s").get<double>();
-  step.tokens = line.value("tokens", 0.0);
-  step.validation_loss = line.value("validation_loss", kAbsent);
-  step.exposed_comm_ms = line.value("exposed_comm_ms", 0.0);
-  step.bubble_ms = line.value("bubble_ms", 0.0);
-  step.mfu = line.value("mfu", kAbsent);
-  for (const auto& [category, bytes] : line.value("peak_bytes", Json::object()).items()) {
+  step.tokens = number_or(line, "tokens", 0.0);
+  step.validation_loss = number_or(line, "validation_loss", kAbsent);
+  step.exposed_comm_ms = number_or(line, "exposed_comm_ms", 0.0);
+  step.bubble_ms = number_or(line, "bubble_ms", 0.0);
+  step.mfu = number_or(line, "mfu", kAbsent);
+  const Json peak = line.value("peak_bytes", Json::object());
+  const Json comm = line.value("comm", Json::object());
+  for (const auto& [category, bytes] : peak.items()) {
     if (category != "total") step.peak_bytes[category] = bytes.get<double>();
   }
-  for (const auto& [axis, operations] : line.value("comm", Json::object()).items()) {
+  for (const auto& [axis, operations] : comm.items()) {
     for (const auto& [operation, counts] : operations.items()) {
       step.sent[axis][operation] = counts.at("bytes").get<double>();
     }
@@ -73,7 +82,8 @@ TraceSpan span_of(const Json& event) {
 std::vector<TraceSpan> trace_of(const RunTexts& texts, Problems& problems) {
   std::vector<TraceSpan> spans;
   try {
-    for (const Json& event : Json::parse(*texts.trace).at("traceEvents")) {
+    const Json document = Json::parse(*texts.trace);
+    for (const Json& event : document.at("traceEvents")) {
       if (event.at("ph") == "X") spans.push_back(span_of(event));
     }
   } catch (const std::exception& error) {  // Json's, or ConfigError of an action

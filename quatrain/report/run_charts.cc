@@ -168,6 +168,9 @@ std::string memory_chart(std::span<const RunRecord> runs) {
     }
     chart.series.push_back(std::move(bars));
   }
+  std::erase_if(chart.series, [](const Bars& bars) {
+    return std::ranges::all_of(bars.values, [](double value) { return value == 0; });
+  });
   return bar_chart(chart);
 }
 

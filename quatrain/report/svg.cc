@@ -80,33 +80,33 @@ SvgWriter::SvgWriter(double width, double height, std::string_view title) {
       width, height, width, escaped(title));
 }
 
-void SvgWriter::rect(const Box& box, std::string_view style, std::string_view tip) {
+void SvgWriter::rect(const SvgBox& box, std::string_view style, std::string_view tip) {
   fmt::format_to(std::back_inserter(text_),
                  "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
                  "class=\"{}\">{}</rect>\n",
                  box.left, box.top, box.width, box.height, style, tip_of(tip));
 }
 
-void SvgWriter::line(Point from, Point to, std::string_view style) {
+void SvgWriter::line(SvgPoint from, SvgPoint to, std::string_view style) {
   fmt::format_to(std::back_inserter(text_),
                  "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"{}\"/>\n",
                  from.x, from.y, to.x, to.y, style);
 }
 
-void SvgWriter::text(Point at, std::string_view text, std::string_view style) {
+void SvgWriter::text(SvgPoint at, std::string_view text, std::string_view style) {
   fmt::format_to(std::back_inserter(text_),
                  "<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\">{}</text>\n", at.x, at.y, style,
                  escaped(text));
 }
 
-void SvgWriter::upward_text(Point at, std::string_view text, std::string_view style) {
+void SvgWriter::upward_text(SvgPoint at, std::string_view text, std::string_view style) {
   fmt::format_to(std::back_inserter(text_),
                  "<text transform=\"translate({:.1f} {:.1f}) rotate(-90)\" "
                  "class=\"middle {}\">{}</text>\n",
                  at.x, at.y, style, escaped(text));
 }
 
-void SvgWriter::circle(Point at, double radius, std::string_view style, std::string_view tip) {
+void SvgWriter::circle(SvgPoint at, double radius, std::string_view style, std::string_view tip) {
   fmt::format_to(std::back_inserter(text_),
                  "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\" class=\"{}\">{}</circle>\n",
                  at.x, at.y, radius, style, tip_of(tip));
@@ -116,7 +116,7 @@ void SvgWriter::path(std::string_view commands, std::string_view style) {
   fmt::format_to(std::back_inserter(text_), "<path d=\"{}\" class=\"{}\"/>\n", commands, style);
 }
 
-void SvgWriter::cell(const Box& box, double strength, std::string_view tip) {
+void SvgWriter::cell(const SvgBox& box, double strength, std::string_view tip) {
   fmt::format_to(std::back_inserter(text_),
                  "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
                  "class=\"heat\" fill-opacity=\"{:.3f}\">{}</rect>\n",

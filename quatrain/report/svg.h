@@ -10,10 +10,10 @@ namespace quatrain {
 // "&", "<", ">" and quotes as entities; control characters that XML forbids become spaces.
 std::string escaped(std::string_view text);
 
-struct Point {
+struct SvgPoint {
   double x = 0, y = 0;
 };
-struct Box {
+struct SvgBox {
   double left = 0, top = 0, width = 0, height = 0;
 };
 
@@ -23,15 +23,15 @@ class SvgWriter {
   SvgWriter(double width, double height, std::string_view title);
 
   // `tip` is shown under the pointer.
-  void rect(const Box& box, std::string_view style, std::string_view tip = {});
-  void line(Point from, Point to, std::string_view style);
-  void text(Point at, std::string_view text, std::string_view style = {});
+  void rect(const SvgBox& box, std::string_view style, std::string_view tip = {});
+  void line(SvgPoint from, SvgPoint to, std::string_view style);
+  void text(SvgPoint at, std::string_view text, std::string_view style = {});
   // Reads upwards, its middle at `at`.
-  void upward_text(Point at, std::string_view text, std::string_view style = {});
-  void circle(Point at, double radius, std::string_view style, std::string_view tip = {});
+  void upward_text(SvgPoint at, std::string_view text, std::string_view style = {});
+  void circle(SvgPoint at, double radius, std::string_view style, std::string_view tip = {});
   void path(std::string_view commands, std::string_view style);
   // Strength of a heat map's cell, 0 to 1.
-  void cell(const Box& box, double strength, std::string_view tip);
+  void cell(const SvgBox& box, double strength, std::string_view tip);
 
   std::string finish();
 

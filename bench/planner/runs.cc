@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// See runs.h: what the readers of tables share.
+#include "bench/planner/runs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "apps/csv.h"
+#include "quatrain/base/check.h"
+#include "quatrain/base/file.h"
+#include "quatrain/spec/model_io.h"
+
+namespace quatrain::bench {
+
+std::vector<CsvLine> read_csv(const std::string& file) {
+  std::vector<CsvLine> lines;
+  if (!std::filesystem::exists(file)) return lines;
+  const std::vector<apps::CsvRow> rows = apps::parse_csv(read_file(file));
+  for (std::size_t r = 1; r < rows.size(); ++r) {
+    CsvLine line;
+    for (std::size_t c = 0; c < rows[r].size() && c < rows[0].size(); ++c) {
+      line[rows[0][c]] = rows[r][c];
+    }
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+double number(const CsvLine& line, const std::string& key, double otherwise) {
+  const auto found = line.find(key);
+  if (found == line.end()) return otherwise;
+  char* end = nullptr;
+  const double value = std::strtod(found->second.c_str(), &end);
+  return end == found->second.c_str() ? otherwise : value;
+}
+
+int whole(const CsvLine& line, const std::string& key, int otherwise) {
+  return static_cast<int>(std::lround(number(line, key, otherwise)));
+}
+
+// Scores in 16 bit: written by the product, read and written by the softmax, read, written and
+// masked by dropout, read by the second product (Megatron-LM before FlashAttention).
+const std::vector<Software>& software_table() {
+  static const std::vector<Software> table = {
+      {"Megatron-LM 2021", 13, 6, 0},
+      {"Megatron-LM 2022", 13, 6, 0},
+      {"Megatron-LM zero-bubble", 13, 6, 0},
+      {"nanotron", 0, 6, 0},
+      {"NeMo bf16", 0, 6, 0.5},
+      {"NeMo fp8", 0, 6, 0.5},
+      {"JAX bf16", 0, 6, 0},
+      {"JAX fp8", 0, 6, 0},
+      {"Megatron Bridge bf16", 0, 6, 0.5},
+      {"Megatron Bridge fp8", 0, 6, 0.5},
+      {"llm-foundry", 0, 6, 0},
+      {"Megatron-Core MoE", 0, 6, 0.5},
+      {"torchtitan bf16", 0, 6, 0},
+      {"torchtitan fp8", 0, 6, 0},
+      {"Llama 3", 0, 6, 0},
+  };
+  return table;
+}
+
+const Software& software(const std::string& name) {
+  const auto found = std::ranges::find(software_table(), name, &Software::name);
+  CHECK(found != software_table().end(), "no software {}", name);
+  return *found;
+}
+
+std::vector<PublishedRun> published_runs(const std::string& folder) {
+  std::vector<PublishedRun> runs;
+  read_megatron_2021(folder, runs);
+  read_korthikanti(folder, runs);
+  read_zero_bubble(folder, runs);
+  read_nanotron_sweep(folder, runs);
+  read_nvidia_steps(folder, runs);
+  read_bridge(folder, runs);
+  read_llmfoundry(folder, runs);
+  read_moe_folding(folder, runs);
+  read_torchtitan(folder, runs);
+  read_llama3(folder, runs);
+  return runs;
+}
+
+namespace {
+
+ModelSpec parsed(const std::string& json) {
+  ModelResult result = model_from_hub_json(json, "table");
+  throw_if_any(result.problems);
+  return result.spec;
+}
+
+}  // namespace
+
+ModelSpec gpt(const Shape& s) {
+  return parsed(
+      fmt::format(R"({{"model_type":"gpt2","n_embd":{},"n_layer":{},"n_head":{},"vocab_size":{},)"
+                  R"("n_positions":{}}})",
+                  s.hidden, s.layers, s.heads, s.vocab, s.positions));
+}
+
+ModelSpec llama(const Shape& s) {
+  return parsed(
+      fmt::format(R"({{"model_type":"llama","hidden_size":{},"num_hidden_layers":{},)"
+                  R"("num_attention_heads":{},"num_key_value_heads":{},"intermediate_size":{},)"
+                  R"("vocab_size":{},"max_position_embeddings":{},"tie_word_embeddings":{}}})",
+                  s.hidden, s.layers, s.heads, s.kv_heads, s.ffn, s.vocab, s.positions, s.tied));
+}
+
+double seconds_at(const Job& job, double flops, bool full_attention) {
+  LayerTable table(job);
+  const ModelSpec& m = job.model;
+  double per_sequence = table.model_flops_per_sequence();
+  if (full_attention) {  // as many pairs again as a causal mask leaves
+    per_sequence += 6.0 * static_cast<double>(m.layers) * static_cast<double>(m.heads) *
+                    static_cast<double>(m.head_dim) * static_cast<double>(job.seq) *
+                    static_cast<double>(job.seq);
+  }
+  return per_sequence * static_cast<double>(job.global_batch) / (flops * job.gpus);
+}
+
+}  // namespace quatrain::bench

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// See cluster_of.h.
+#include "quatrain/calibrate/cluster_of.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "quatrain/base/error.h"
+#include "quatrain/planner/op_time.h"
+
+namespace quatrain {
+namespace {
+
+constexpr int kRounds = 6;  // rates enter through roofs, so a step to the median is taken again
+constexpr double kSmallMessage = 64 * 1024;
+
+using Results = std::vector<const TrialResult*>;
+
+Results that(std::span<const TrialResult> results, const std::function<bool(const Trial&)>& of) {
+  Results chosen;
+  for (const TrialResult& result : results) {
+    if (result.seconds && of(result.trial)) chosen.push_back(&result);
+  }
+  return chosen;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+// Changes `rate` until the median trial takes as long as it did.
+void match(ClusterSpec& cluster, double ClusterSpec::*rate, const Results& results, int ranks) {
+  for (int round = 0; round < kRounds && !results.empty(); ++round) {
+    std::vector<double> ratios;
+    for (const TrialResult* result : results) {
+      ratios.push_back(predicted_seconds(result->trial, cluster, ranks) / *result->seconds);
+    }
+    cluster.*rate *= median(std::move(ratios));
+  }
+}
+
+// What no trial can tell, and where the fit starts.
+ClusterSpec start(const HostFacts& host) {
+  ClusterSpec cluster;
+  cluster.name = "this-machine";
+  cluster.peak_bf16 = cluster.peak_fp32 = 1e11;
+  cluster.memory_bytes = host.memory_bytes / host.ranks.count;
+  cluster.memory_bandwidth = 1e10;
+  cluster.attention_efficiency = 0.5;
+  cluster.launch_seconds = 2e-6;
+  cluster.domain = 1024;  // ranks of one host reach each other alike, however many a question has
+  cluster.domain_bandwidth = 1e9;
+  cluster.network_bandwidth = 1e9;
+  cluster.overhead_bytes = 200e6;
+  cluster.fragmentation = 0.03;
+  return cluster;
+}
+
+Problems missing(std::span<const TrialResult> results, const HostFacts& host) {
+  Problems problems;
+  const auto need = [&](TrialKind kind, const char* what) {
+    const auto worked = [kind](const TrialResult& result) {
+      return result.trial.kind == kind && result.seconds;
+    };
+    if (!std::ranges::any_of(results, worked)) {
+      problems.push_back({"calibrate", fmt::format("no trial of {} worked", what),
+                          "the table says why; free memory, or fewer ranks"});
+    }
+  };
+  need(TrialKind::kProduct, "products");
+  need(TrialKind::kCopy, "memory");
+  if (host.ranks.count > 1) need(TrialKind::kCollective, "collectives");
+  return problems;
+}
+
+bool large(const Trial& trial) {
+  return trial.kind == TrialKind::kCollective && static_cast<double>(trial.bytes) > kSmallMessage;
+}
+bool small(const Trial& trial) { return trial.kind == TrialKind::kCollective && !large(trial); }
+
+std::function<bool(const Trial&)> product_in(Dtype dtype) {
+  return [dtype](const Trial& t) { return t.kind == TrialKind::kProduct && t.dtype == dtype; };
+}
+
+}  // namespace
+
+double predicted_seconds(const Trial& trial, const ClusterSpec& cluster, int ranks) {
+  Job job;
+  job.cluster = cluster;
+  job.dtype = trial.dtype;
+  switch (trial.kind) {
+    case TrialKind::kProduct:
+      return product_seconds(job,
+                             {.m = static_cast<double>(trial.m),
+                              .n = static_cast<double>(trial.n),
+                              .k = static_cast<double>(trial.k)},
+                             Precision::kJob);
+    case TrialKind::kAttention:
+      return attention_seconds(job, flops(trial));
+    case TrialKind::kCopy:
+      return moving_seconds(job, static_cast<double>(trial.bytes), 1);
+    case TrialKind::kCollective:
+      return collective_seconds(cluster, trial.collective, {ranks, 1},
+                                static_cast<double>(trial.bytes));
+  }
+  return 0;
+}
+
+ClusterSpec cluster_of(std::span<const TrialResult> results, const HostFacts& host) {
+  throw_if_any(missing(results, host));
+  ClusterSpec cluster = start(host);
+  const auto fit = [&](double ClusterSpec::*rate, const std::function<bool(const Trial&)>& of) {
+    match(cluster, rate, that(results, of), host.ranks.count);
+  };
+  fit(&ClusterSpec::memory_bandwidth, [](const Trial& t) { return t.kind == TrialKind::kCopy; });
+  fit(&ClusterSpec::peak_fp32, product_in(Dtype::kFloat32));
+  fit(&ClusterSpec::peak_bf16, product_in(Dtype::kBFloat16));
+  const Results attention =
+      that(results, [](const Trial& t) { return t.kind == TrialKind::kAttention; });
+  for (const TrialResult* result : attention) {  // the last is the longest
+    const double rate = flops(result->trial) / *result->seconds;
+    cluster.attention_efficiency = std::clamp(rate / cluster.peak_fp32, 0.001, 1.0);
+  }
+  std::vector<double> shortest;
+  for (const TrialResult* result : that(results, small)) shortest.push_back(*result->seconds);
+  if (!shortest.empty()) cluster.domain_latency = median(std::move(shortest));
+  fit(&ClusterSpec::domain_bandwidth, large);
+  cluster.network_bandwidth = cluster.domain_bandwidth;
+  cluster.network_latency = cluster.domain_latency;
+  return cluster;
+}
+
+std::string calibrated_toml(const ClusterSpec& cluster, const HostFacts& host,
+                            std::span<const TrialResult> results) {
+  const auto worked = std::ranges::count_if(
+      results, [](const TrialResult& result) { return result.seconds.has_value(); });
+  return fmt::format(
+      "# Measured by `quatrain calibrate`: {} thread ranks of {} compute threads, {} of {} "
+      "trials.\n"
+      "# An accelerator is a rank of this host. overhead_bytes and fragmentation are assumed.\n{}",
+      host.ranks.count, host.ranks.threads, worked, results.size(), to_toml(cluster));
+}
+
+}  // namespace quatrain

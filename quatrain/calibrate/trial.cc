@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// See trial.h.
+#include "quatrain/calibrate/trial.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <mutex>
+
+#include "quatrain/comm/thread/thread.h"
+#include "quatrain/kernels/attention.h"
+#include "quatrain/kernels/matmul.h"
+
+namespace quatrain {
+namespace {
+
+constexpr std::int64_t kHeads = 8, kHeadDim = 64, kMiB = 1 << 20;
+
+at::ScalarType scalar(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFloat32:
+      return at::kFloat;
+    case Dtype::kBFloat16:
+      return at::kBFloat16;
+    case Dtype::kFloat64:
+      return at::kDouble;
+  }
+  return at::kFloat;
+}
+
+std::string_view name_of(CommKind kind) {
+  switch (kind) {
+    case CommKind::kAllGather:
+      return "all_gather";
+    case CommKind::kReduceScatter:
+      return "reduce_scatter";
+    case CommKind::kAllReduce:
+      return "all_reduce";
+    case CommKind::kAllToAll:
+      return "all_to_all";
+    case CommKind::kSend:
+      return "send";
+  }
+  return "?";
+}
+
+using Call = std::function<void()>;
+
+Call product(const Trial& trial) {
+  const auto type = at::TensorOptions().dtype(scalar(trial.dtype));
+  const at::Tensor a = at::ones({trial.m, trial.k}, type), b = at::ones({trial.k, trial.n}, type);
+  at::Tensor out = at::ones({trial.m, trial.n}, type);
+  return [a, b, out]() mutable { kernels::matmul_out(out, kernels::n(a), kernels::n(b)); };
+}
+
+Call attention(const Trial& trial) {
+  const at::Tensor q = at::ones({1, trial.tokens, kHeads, kHeadDim}, at::kFloat);
+  return [q, k = q.clone(), v = q.clone()] {
+    kernels::attention(q, k, v, 1 / std::sqrt(static_cast<double>(kHeadDim)), {});
+  };
+}
+
+// Half of the bytes are read, half written.
+Call copy(const Trial& trial) {
+  const at::Tensor from = at::ones({trial.bytes / 8}, at::kFloat);
+  return [from, to = from.clone()] { to.copy_(from); };
+}
+
+Call send(const at::Tensor& message, Communicator& comm) {
+  if (comm.rank() == 0) return [message, &comm] { comm.send(message, 1).wait(); };
+  if (comm.rank() == 1) return [message, &comm] { comm.recv(message, 0).wait(); };
+  return [] {};
+}
+
+// Zeros, so that sums stay what they are.
+Call collective(const Trial& trial, Communicator& comm) {
+  const std::int64_t ranks = comm.size();
+  const std::int64_t piece = std::max<std::int64_t>(trial.bytes / (4 * ranks), 1);
+  const at::Tensor whole = at::ones({piece * ranks}, at::kFloat).zero_();
+  const at::Tensor part = at::ones({piece}, at::kFloat).zero_();
+  switch (trial.collective) {
+    case CommKind::kAllReduce:
+      return [whole, &comm] { comm.all_reduce(whole, ReduceOp::kSum).wait(); };
+    case CommKind::kAllGather:
+      return [whole, part, &comm] { all_gather(comm, whole, part).wait(); };
+    case CommKind::kReduceScatter:
+      return [whole, part, &comm] { reduce_scatter(comm, part, whole, ReduceOp::kSum).wait(); };
+    case CommKind::kAllToAll: {
+      const std::vector<std::int64_t> rows(static_cast<std::size_t>(ranks), piece);
+      return [whole, out = whole.clone(), rows, &comm] {
+        comm.all_to_all(out, whole, rows, rows).wait();
+      };
+    }
+    case CommKind::kSend:
+      return send(whole, comm);
+  }
+  return [] {};
+}
+
+Call call_of(const Trial& trial, Communicator& comm) {
+  switch (trial.kind) {
+    case TrialKind::kProduct:
+      return product(trial);
+    case TrialKind::kAttention:
+      return attention(trial);
+    case TrialKind::kCopy:
+      return copy(trial);
+    case TrialKind::kCollective:
+      return collective(trial, comm);
+  }
+  return [] {};
+}
+
+double timed(const Call& call) {
+  const auto begin = std::chrono::steady_clock::now();
+  call();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// The slowest rank's seconds of each of as many calls as `budget` holds, at most 1,000.
+std::vector<double> samples(const Call& call, Communicator& world, double budget) {
+  const auto slowest = [&world](double seconds) {
+    const at::Tensor most = at::ones({1}, at::kDouble).fill_(seconds);
+    world.all_reduce(most, ReduceOp::kMax).wait();
+    return most.item<double>();
+  };
+  timed(call);  // warms up
+  const double once = slowest(timed(call));
+  const int count = static_cast<int>(std::clamp(budget / std::max(once, 1e-7), 3.0, 1000.0));
+  std::vector<double> result;
+  for (int i = 0; i < count; ++i) {
+    world.barrier().wait();
+    result.push_back(slowest(timed(call)));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string name(const Trial& trial) {
+  switch (trial.kind) {
+    case TrialKind::kProduct:
+      return fmt::format("product {}x{}x{} {}", trial.m, trial.n, trial.k,
+                         quatrain::name(trial.dtype));
+    case TrialKind::kAttention:
+      return fmt::format("attention {} tokens", trial.tokens);
+    case TrialKind::kCopy:
+      return fmt::format("copy {}", trial.bytes);
+    case TrialKind::kCollective:
+      return fmt::format("{} {}", name_of(trial.collective), trial.bytes);
+  }
+  return "?";
+}
+
+double flops(const Trial& trial) {
+  switch (trial.kind) {
+    case TrialKind::kProduct:
+      return 2.0 * static_cast<double>(trial.m) * static_cast<double>(trial.n) *
+             static_cast<double>(trial.k);
+    case TrialKind::kAttention:  // two products over visible pairs
+      return 4.0 * static_cast<double>(kHeads * kHeadDim) *
+             static_cast<double>(kernels::visible_pairs(1, trial.tokens, trial.tokens, {}));
+    case TrialKind::kCopy:
+    case TrialKind::kCollective:
+      return 0;
+  }
+  return 0;
+}
+
+std::vector<Trial> default_trials(const Ranks& ranks) {
+  std::vector<Trial> trials;
+  for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBFloat16}) {
+    for (const auto& [m, n, k] : {std::array{256, 256, 256},
+                                  {512, 512, 512},
+                                  {1024, 1024, 1024},
+                                  {2048, 1024, 256},
+                                  {2048, 256, 1024}}) {
+      trials.push_back({.kind = TrialKind::kProduct, .dtype = dtype, .m = m, .n = n, .k = k});
+    }
+  }
+  for (const int tokens : {512, 1024, 2048}) {
+    trials.push_back({.kind = TrialKind::kAttention, .tokens = tokens});
+  }
+  for (const std::int64_t bytes : {64 * kMiB, 256 * kMiB}) {
+    trials.push_back({.kind = TrialKind::kCopy, .bytes = bytes});
+  }
+  if (ranks.count < 2) return trials;
+  for (const CommKind kind : {CommKind::kAllReduce, CommKind::kAllGather, CommKind::kReduceScatter,
+                              CommKind::kAllToAll, CommKind::kSend}) {
+    for (const std::int64_t bytes : {std::int64_t{1024}, kMiB, 16 * kMiB}) {
+      trials.push_back({.kind = TrialKind::kCollective, .bytes = bytes, .collective = kind});
+    }
+  }
+  return trials;
+}
+
+double measured_seconds(const Trial& trial, const Ranks& ranks, double budget) {
+  std::vector<double> seconds;
+  run_thread_ranks(ranks.count, {}, [&](std::unique_ptr<Communicator> world) {
+    at::set_num_threads(ranks.threads);
+    const c10::InferenceMode inference;
+    const Call call = call_of(trial, *world);
+    std::vector<double> own = samples(call, *world, budget);
+    if (world->rank() == 0) seconds = std::move(own);
+  });
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
+}
+
+}  // namespace quatrain

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// One measurement of this machine: a product, attention, a copy, or a collective of thread ranks.
+// All ranks work at once, as in training, since they share the memory's bandwidth.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quatrain/planner/collective.h"
+#include "quatrain/planner/geometry.h"
+
+namespace quatrain {
+
+enum class TrialKind : std::uint8_t { kProduct, kAttention, kCopy, kCollective };
+
+struct Trial {
+  TrialKind kind = TrialKind::kProduct;
+  Dtype dtype = Dtype::kFloat32;
+  std::int64_t m = 0, n = 0, k = 0;  // of a product
+  std::int64_t tokens = 0;           // of attention: 8 heads of 64
+  std::int64_t bytes = 0;            // of a copy, read and written; of a collective's whole tensor
+  CommKind collective = CommKind::kAllReduce;
+};
+// "product 512x512x512 bfloat16", "all_reduce 1048576": unique among default_trials().
+std::string name(const Trial& trial);
+double flops(const Trial& trial);  // of one rank; 0 where it computes nothing
+
+struct Ranks {
+  int count = 1;    // 2 or more where collectives are to be measured
+  int threads = 1;  // compute threads of each
+};
+// Half a minute on two cores. Without collectives where there is one rank.
+std::vector<Trial> default_trials(const Ranks& ranks);
+
+// Seconds of one call, of the slowest rank: the median of calls that fill `budget` seconds, behind
+// one that warms up. Starts threads; throws what the operation throws.
+double measured_seconds(const Trial& trial, const Ranks& ranks, double budget = 0.3);
+
+struct TrialResult {
+  Trial trial;
+  std::optional<double> seconds = {};
+  std::string failure = {};  // why there are none
+};
+
+}  // namespace quatrain
