@@ -21,6 +21,7 @@ Registered add_verify(CLI::App& app);
 Registered add_plan(CLI::App& app);
 Registered add_simulate(CLI::App& app);
 Registered add_report(CLI::App& app);
+Registered add_calibrate(CLI::App& app);
 Registered add_data_tokenize(CLI::App& data);
 Registered add_data_train_tokenizer(CLI::App& data);
 Registered add_data_inspect(CLI::App& data);

@@ -62,6 +62,7 @@ int main(int argc, char** argv) {
                                             quatrain::apps::add_plan(app),
                                             quatrain::apps::add_simulate(app),
                                             quatrain::apps::add_report(app),
+                                            quatrain::apps::add_calibrate(app),
                                             quatrain::apps::add_data_tokenize(*data),
                                             quatrain::apps::add_data_train_tokenizer(*data),
                                             quatrain::apps::add_data_inspect(*data),

@@ -14,6 +14,7 @@
 #include "apps/csv.h"
 #include "apps/guard.h"
 #include "apps/plan_text.h"
+#include "apps/sweep_chart.h"
 #include "quatrain/base/error.h"
 #include "quatrain/base/file.h"
 #include "quatrain/base/text.h"
@@ -27,7 +28,7 @@ using Json = nlohmann::ordered_json;
 
 struct PlanOptions {
   std::string model, cluster, fix, why, sweep, objective = "time", dtype = "bfloat16";
-  std::string toml, batch, out;
+  std::string toml, batch, out, svg;
   int gpus = 0, top = 5;
   std::int64_t seq = 0, tokens = 0;
   double efficiency = 1.0, critical_batch = 0.0, tokens_per_second = 0.0;
@@ -154,6 +155,7 @@ int sweep(const PlanOptions& options, const Job& job, Console& console) {
   const CsvRow values = parse_csv(options.sweep.substr(equals + 1) + "\n").at(0);
   std::string csv = csv_line({axis, "step_s", "tokens_per_s_per_gpu", "mfu", "peak_gib", "plan"});
   Json rows = Json::array();
+  std::vector<SweepPoint> points;
   for (const std::string& value : values) {
     SearchRequest request = request_of(options);
     request.fixed = merged(request.fixed, parse_fixed(axis + "=" + value));
@@ -172,7 +174,9 @@ int sweep(const PlanOptions& options, const Job& job, Console& console) {
     Json row = plan_json(job, plan);
     row[axis] = value;
     rows.push_back(row);
+    points.push_back({value, plan});
   }
+  if (!options.svg.empty()) write_file_atomically(options.svg, sweep_svg(job, axis, points));
   if (options.out.empty()) {
     csv.pop_back();
     console.line(csv);
@@ -240,6 +244,7 @@ void add_answers(CLI::App& parser, PlanOptions& o) {
   parser.add_option("--batch", o.batch, "CSV of questions, a row each");
   parser.add_option("--sweep", o.sweep, "the best plan for each value: tp=1,2,4,8");
   parser.add_option("--out", o.out, "CSV of the answers to --batch or --sweep");
+  parser.add_option("--svg", o.svg, "picture of the --sweep");
   parser.add_flag("--explain", o.explain, "why this plan, and what was refused");
   parser.add_flag("--json", o.json, "one JSON document on stdout, the rest on stderr");
 }

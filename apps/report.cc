@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // quatrain report: run folders as one page.
-#include "quatrain/base/error.h"
-
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -12,6 +10,8 @@
 #include "apps/commands.h"
 #include "apps/console.h"
 #include "apps/guard.h"
+#include "apps/run_reasons.h"
+#include "quatrain/base/error.h"
 #include "quatrain/base/file.h"
 #include "quatrain/base/text.h"
 #include "quatrain/report/page.h"
@@ -22,7 +22,7 @@ namespace {
 
 struct ReportOptions {
   std::vector<std::string> runs;
-  std::string out;
+  std::string out, cluster;
   bool json = false;
 };
 
@@ -57,6 +57,12 @@ int report(const ReportOptions& options) {
                         "make it, or write elsewhere"});
   }
   throw_if_any(problems);
+  if (!options.cluster.empty()) {
+    const ClusterSpec where = cluster(options.cluster);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      runs[i].reasons = reasons_of(runs[i], options.runs[i], where);
+    }
+  }
   const std::string page = report_page(runs);
   write_file_atomically(options.out, page);
   console.line(fmt::format("{} of {} {} -> {}", human_bytes(static_cast<std::int64_t>(page.size())),
@@ -74,8 +80,11 @@ Registered add_report(CLI::App& app) {
   auto options = std::make_shared<ReportOptions>();
   parser->add_option("runs", options->runs, "folders that `quatrain train` wrote")->required();
   parser->add_option("--out", options->out, "the page, HTML that needs no network")->required();
+  parser->add_option("--cluster", options->cluster,
+                     "where they ran, a catalogue entry or TOML: adds what the planner says");
   parser->add_flag("--json", options->json, "one JSON document on stdout, the rest on stderr");
-  parser->footer("Example:\n  quatrain report runs/demo runs/longer --out compare.html");
+  parser->footer(
+      "Example:\n  quatrain report runs/demo runs/longer --out compare.html --cluster this.toml");
   return {parser, [options] { return report(*options); }};
 }
 

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/planner/errors.h"
+#include "bench/planner/lecture.h"
 #include "quatrain/base/error.h"
 #include "quatrain/base/file.h"
 #include "quatrain/base/text.h"
@@ -23,7 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::string tables, json, residuals, plots;
+  std::string tables, json, residuals, plots, lecture;
   std::uint64_t seed = 1;
   bool fit = false;
 };
@@ -127,7 +128,25 @@ int print_fit(const std::vector<PublishedRun>& runs) {
   return 0;
 }
 
+int draw_lecture(const std::string& folder) {
+  std::filesystem::create_directories(folder);
+  for (const Figure& figure : lecture_figures()) {
+    write_file_atomically(folder + "/" + figure.file + ".svg", svg(figure));
+    for (const Curve& curve : figure.curves) {
+      if (figure.file == "roofline") continue;
+      fmt::print("{}, {}:\n", figure.title, curve.name);
+      for (std::size_t i = 0; i < curve.x.size(); ++i) {
+        fmt::print("  {:>6}: published {:>8.4g}, predicted {:>8.4g}\n", curve.x[i],
+                   curve.published[i], curve.predicted[i]);
+      }
+    }
+  }
+  return 0;
+}
+
 int run(const Options& options) {
+  if (!options.lecture.empty()) return draw_lecture(options.lecture);
+  if (options.tables.empty()) throw ConfigError("--tables or --lecture: what is to be compared");
   const std::vector<PublishedRun> runs = published_runs(options.tables);
   if (runs.empty()) throw ConfigError(options.tables + " holds none of the tables");
   if (options.fit) return print_fit(runs);
@@ -157,14 +176,13 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   CLI::App app("The planner beside published runs.", "quatrain_bench_planner");
   quatrain::bench::Options options;
-  app.add_option("--tables", options.tables, "folder of the tables")
-      ->required()
-      ->envname("QUATRAIN_TABLES");
+  app.add_option("--tables", options.tables, "folder of the tables")->envname("QUATRAIN_TABLES");
   app.add_flag("--fit", options.fit, "prints the constants of each stack, from all rows");
   app.add_option("--seed", options.seed, "deals groups into folds")->capture_default_str();
   app.add_option("--json", options.json, "the figures");
   app.add_option("--residuals", options.residuals, "a CSV, a row each");
   app.add_option("--plots", options.plots, "folder for predicted against measured, SVG");
+  app.add_option("--lecture", options.lecture, "folder for the literature's charts, SVG");
   CLI11_PARSE(app, argc, argv);
   try {
     return quatrain::bench::run(options);

@@ -11,7 +11,7 @@
 
 namespace quatrain {
 
-inline constexpr double kChartWidth = 460, kPlotHeight = 200;
+inline constexpr double kChartWidth = 400, kPlotHeight = 200;
 
 struct LegendEntry {
   std::string name;

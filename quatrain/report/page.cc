@@ -23,7 +23,7 @@ body{margin:0 auto;padding:24px 20px 48px;max-width:1060px;background:var(--pape
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:32px 0 10px}
 p{margin:4px 0 10px;max-width:72ch}.muted{color:var(--muted)}
-.grid{display:grid;gap:16px;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr))}
+.grid{display:grid;gap:16px;align-items:start;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr))}
 figure{margin:0;padding:12px;background:var(--card);border:1px solid var(--grid);border-radius:8px;
 min-width:0}
 figure svg{display:block;width:100%;height:auto}
@@ -32,8 +32,8 @@ figure.wide{overflow-x:auto;margin-bottom:12px}figure.wide svg{min-width:760px}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:5px 12px 5px 0;text-align:right;border-bottom:1px solid var(--grid);
 white-space:nowrap}
-th{color:var(--muted);font-weight:600}th:first-child,td:first-child{text-align:left}
-td.text{text-align:left}.swatch{display:inline-block;width:11px;height:11px;border-radius:2px;
+th{color:var(--muted);font-weight:600}th:nth-child(-n+2),td:nth-child(-n+2){text-align:left}
+.swatch{display:inline-block;width:11px;height:11px;border-radius:2px;
 margin-right:7px}
 ol{padding-left:22px;max-width:90ch}
 )";

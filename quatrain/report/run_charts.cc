@@ -128,13 +128,14 @@ ByteUnit unit_for(double largest) {
   return {1024.0, "KiB"};
 }
 
+double total_of(const StepRecord& step) {
+  double sum = 0;
+  for (const auto& [category, bytes] : step.peak_bytes) sum += bytes;
+  return sum;
+}
+
 const StepRecord& fullest_step(const RunRecord& run) {
-  const auto total = [](const StepRecord& step) {
-    double sum = 0;
-    for (const auto& [category, bytes] : step.peak_bytes) sum += bytes;
-    return sum;
-  };
-  return *std::ranges::max_element(run.steps, {}, total);
+  return *std::ranges::max_element(run.steps, {}, total_of);
 }
 
 // In the order in which they are allocated; others, should there be any, behind.
@@ -184,6 +185,21 @@ std::string memory_over_steps(const RunRecord& run) {
                             })});
   }
   return stacked_area(chart);
+}
+
+std::string peaks_chart(std::span<const RunRecord> runs) {
+  double largest = 0;
+  for (const RunRecord& run : runs) largest = std::max(largest, peak_bytes(run));
+  const ByteUnit unit = unit_for(largest);
+  XyChart chart{
+      .title = "Memory: peak of each step", .x = {.label = "step"}, .y = {.label = unit.name}};
+  chart.from_zero = true;
+  for (const RunRecord& run : runs) {
+    chart.series.push_back({run.name, numbers(run), column(run, [&](const StepRecord& step) {
+                              return total_of(step) / unit.bytes;
+                            })});
+  }
+  return line_chart(chart);
 }
 
 // A row a run and axis, the axis of control traffic left out: the median step's bytes.
@@ -237,11 +253,7 @@ double last_validation(const RunRecord& run) {
   return kAbsent;
 }
 
-double peak_bytes(const RunRecord& run) {
-  double sum = 0;
-  for (const auto& [category, bytes] : fullest_step(run).peak_bytes) sum += bytes;
-  return sum;
-}
+double peak_bytes(const RunRecord& run) { return total_of(fullest_step(run)); }
 
 std::vector<Section> run_sections(std::span<const RunRecord> runs) {
   std::vector<Section> sections = {
@@ -250,7 +262,7 @@ std::vector<Section> run_sections(std::span<const RunRecord> runs) {
   Section rest{"Communication by axis", {}};
   if (std::string chart = comm_chart(runs); !chart.empty()) rest.charts.push_back(chart);
   if (rest.charts.empty()) rest.title = "Memory by step";
-  for (const RunRecord& run : runs) rest.charts.push_back(memory_over_steps(run));
+  rest.charts.push_back(runs.size() > 1 ? peaks_chart(runs) : memory_over_steps(runs[0]));
   sections.push_back(std::move(rest));
   return sections;
 }

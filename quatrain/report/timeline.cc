@@ -66,17 +66,15 @@ std::map<int, int> speakers(const RunRecord& run) {
 std::vector<TraceSpan> last_step(const RunRecord& run, int rank) {
   std::set<double> ends;
   std::vector<TraceSpan> spans;
-  int stages = 1;  // each has an optimizer step
   for (const TraceSpan& span : run.trace) {
     if (span.rank != rank || (span.lane != "compute" && span.lane != "wait")) continue;
     spans.push_back(span);
-    stages = std::max(stages, run.plan.chunks);
     if (span.action.kind == ActionKind::kOptimizerStep && span.lane == "compute") {
       ends.insert(span.end_ms);
     }
   }
   std::vector<double> at(ends.begin(), ends.end());
-  const auto count = static_cast<std::size_t>(stages);
+  const auto count = static_cast<std::size_t>(run.plan.chunks);  // each stage has its own
   const double begin = at.size() > count ? at[at.size() - count - 1] : 0.0;
   const double end = at.empty() ? 0.0 : at.back();
   std::erase_if(spans, [&](const TraceSpan& span) {

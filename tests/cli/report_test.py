@@ -57,6 +57,13 @@ class Report(CommandTest):
         for run in ("one", "two"):
             self.assertRegex(text, rf"{run}: [0-9.]+ ms measured, [0-9.]+ ms by the schedule")
 
+    def test_what_the_planner_says(self):
+        self.run_command("report", "runs/two", "--out", "why.html", "--cluster", "this-machine")
+        text = (self.folder / "why.html").read_text()
+        self.assertRegex(text, r"<li>predicted [0-9.]+ ms a step and .*, measured [0-9.]+ ms")
+        self.refuse("report", "runs/two", "--out", "why.html", "--cluster", "h100-sxm", code=2,
+                    says=["h100-sxm-80gb"])
+
     def test_every_problem_at_once(self):
         bad = self.folder / "bad"
         bad.mkdir()
