@@ -23,7 +23,8 @@ body{margin:0 auto;padding:24px 20px 48px;max-width:1060px;background:var(--pape
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:32px 0 10px}
 p{margin:4px 0 10px;max-width:72ch}.muted{color:var(--muted)}
-.grid{display:grid;gap:16px;align-items:start;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr))}
+.grid{display:grid;gap:16px;align-items:start;
+grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr))}
 figure{margin:0;padding:12px;background:var(--card);border:1px solid var(--grid);border-radius:8px;
 min-width:0}
 figure svg{display:block;width:100%;height:auto}
