@@ -2,6 +2,7 @@
 // quatrain calibrate: this machine as a cluster file. Each trial is a process of its own, so that
 // one that dies is a row of the table and not the end.
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -13,7 +14,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 
 #include "quatrain/base/error.h"
 

@@ -3,7 +3,8 @@
 #include "bench/planner/fit.h"
 
 #include <algorithm>
-#include <functional>
+#include <cmath>
+#include <limits>
 #include <random>
 #include <set>
 
@@ -24,6 +25,11 @@ Job job_of(const PublishedRun& run, const Constants& constants) {
   job.cluster.score_bytes = of.score_bytes;
   job.cluster.whole_logits = of.whole_logits;
   job.cluster.tensor_overlap = of.tensor_overlap;
+  job.cluster.host_seconds = of.host_seconds;
+  if (of.network_decay >= 0) {
+    job.cluster.network_efficiency = 1;
+    job.cluster.network_decay = of.network_decay;
+  }
   return job;
 }
 
@@ -43,6 +49,22 @@ Runs thinned(const Runs& runs) {
   return result;
 }
 
+// The factor with the least median distance (Rousseeuw, doi:10.1080/01621459.1984.10477105): a
+// minority of runs, however slow, does not move it.
+double centre(std::vector<double> ratios) {
+  std::ranges::sort(ratios);
+  const std::size_t half = ratios.size() / 2;
+  double best = ratios[half], narrowest = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i + half < ratios.size(); ++i) {
+    const double width = ratios[i + half] / ratios[i];
+    if (width < narrowest) {
+      narrowest = width;
+      best = std::sqrt(ratios[i] * ratios[i + half]);
+    }
+  }
+  return best;
+}
+
 double fitted_rate(const Runs& runs) {
   Constants constants;
   for (int round = 0; round < kRounds; ++round) {
@@ -52,7 +74,7 @@ double fitted_rate(const Runs& runs) {
       if (p.possible && std::isfinite(run->seconds)) ratios.push_back(p.seconds / run->seconds);
     }
     if (ratios.empty()) return 1;
-    constants.rate *= median(std::move(ratios));
+    constants.rate = std::clamp(constants.rate * centre(std::move(ratios)), 0.1, 2.0);
   }
   return constants.rate;
 }

@@ -24,7 +24,7 @@ struct Prediction {
   double gib = 0;
   bool fits = false;
   bool possible = false;  // some geometry that the planner takes
-  StepParts parts;
+  StepParts parts = {};
 };
 // The fastest geometry that fits, else the fastest.
 Prediction predict(const PublishedRun& run, const Constants& constants);

@@ -37,6 +37,8 @@ struct Software {
   double score_bytes = 0;     // attention's scores in memory (0: in blocks)
   double whole_logits = 0;    // bytes kept a logit
   double tensor_overlap = 0;  // share of tp's traffic under products
+  double host_seconds = 0;    // to start a kernel
+  double network_decay = -1;  // of the cluster it ran on; below 0: the catalogue's
 };
 const std::vector<Software>& software_table();
 const Software& software(const std::string& name);

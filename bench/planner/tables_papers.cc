@@ -62,11 +62,12 @@ void read_korthikanti(const std::string& folder, std::vector<PublishedRun>& runs
           .tp = whole(line, "tp"), .pp = whole(line, "pp"), .chunks = whole(line, "interleave_m")};
       g.dp_shard = run.job.gpus / (g.tp * g.pp);
       g.micro_batch = whole(line, "microbatch");
-      g.sequence_parallel = selective;
+      g.sequence_parallel = g.gather_again = selective;
       g.recompute = selective ? Recompute::kSelective : Recompute::kFull;
       if (g.chunks > 1) g.schedule = "interleaved-1f1b";
       if (set_microbatches(g, run.job.global_batch)) run.geometries.push_back(g);
       run.seconds = number(line, selective ? "iter_s_seqpar_selective" : "iter_s_full_recompute");
+      if (run.seconds == 0) continue;  // not run
       runs.push_back(std::move(run));
     }
   }
@@ -122,7 +123,7 @@ void read_moe_folding(const std::string& folder, std::vector<PublishedRun>& runs
       g.dp_shard = run.job.gpus / (g.tp * g.cp * g.pp);
       g.zero = run.group.starts_with("FSDP") ? 3 : 1;
       g.micro_batch = micro_batch;
-      g.sequence_parallel = g.tp > 1;
+      g.sequence_parallel = g.gather_again = g.tp > 1;
       const bool fits =
           g.dp_shard > 0 && g.world() == run.job.gpus && g.ep * g.etp <= g.dp() * g.cp * g.tp;
       if (fits && set_microbatches(g, run.job.global_batch)) run.geometries.push_back(g);
@@ -142,13 +143,13 @@ void read_llama3(const std::string& folder, std::vector<PublishedRun>& runs) {
     run.job.cluster = cluster("h100-sxm-80gb");
     run.job.gpus = whole(line, "gpus");
     run.job.seq = whole(line, "seq_len");
+    // Gradients are reduced once a step, as in stage 1.
     Geometry g{.dp_shard = whole(line, "dp"),
-               .zero = 2,
+               .zero = 1,
                .tp = whole(line, "tp"),
                .cp = whole(line, "cp"),
                .pp = whole(line, "pp")};
-    g.sequence_parallel = true;
-    g.schedule = "1f1b";
+    g.sequence_parallel = g.gather_again = true;
     g.microbatches = whole(line, "batch_per_dp");
     run.job.global_batch = g.microbatches * g.dp();
     run.group = run.label = fmt::format("{} gpus seq {}", run.job.gpus, run.job.seq);

@@ -44,6 +44,17 @@ std::string cluster_of_gpu(const std::string& gpu) {
   return contains(gpu, "GB200") ? "gb200-nvl72" : "h100-sxm-80gb";
 }
 
+// As the table says; where it does not, all that divide a rank's blocks: the best was run.
+std::vector<int> chunks_of(const CsvLine& line, int blocks) {
+  if (whole(line, "pp") == 1) return {1};
+  if (whole(line, "vp", 0) > 0) return {whole(line, "vp")};
+  std::vector<int> all;
+  for (int chunks = 1; chunks <= blocks; ++chunks) {
+    if (blocks % chunks == 0) all.push_back(chunks);
+  }
+  return all;
+}
+
 void set_precision(PublishedRun& run, bool fp8, const std::string& software) {
   run.job.fp8_products = fp8;
   run.software = software + (fp8 ? " fp8" : " bf16");
@@ -72,7 +83,7 @@ void read_nanotron_sweep(const std::string& folder, std::vector<PublishedRun>& r
                .zero = whole(line, "zero", 0),
                .tp = whole(line, "tp"),
                .pp = whole(line, "pp")};
-    g.sequence_parallel = g.tp > 1;
+    g.sequence_parallel = g.gather_again = g.tp > 1;
     g.micro_batch = whole(line, "mbs");
     g.microbatches = whole(line, "grad_acc");
     run.geometries.push_back(g);
@@ -98,6 +109,7 @@ void read_nvidia_steps(const std::string& folder, std::vector<PublishedRun>& run
     run.table = fp8 ? "NVIDIA steps fp8" : "NVIDIA steps bf16";
     set_precision(run, fp8, "NeMo");
     run.job.model = *model;
+    run.job.model.layers = whole(line, "layers", static_cast<int>(model->layers));  // some are cut
     run.job.cluster = cluster(cluster_of_gpu(line.at("gpu")));
     run.job.gpus = whole(line, "gpus");
     run.job.seq = whole(line, "seq_len");
@@ -105,15 +117,16 @@ void read_nvidia_steps(const std::string& folder, std::vector<PublishedRun>& run
     Geometry g{
         .zero = 1, .tp = whole(line, "tp"), .cp = whole(line, "cp"), .pp = whole(line, "pp")};
     g.dp_shard = run.job.gpus / (g.tp * g.cp * g.pp);
-    g.chunks = whole(line, "vp");
-    if (g.pp > 1 && g.chunks > 1) g.schedule = "interleaved-1f1b";
-    if (g.pp == 1) g.chunks = 1;
-    g.sequence_parallel = g.tp > 1;
+    g.sequence_parallel = g.gather_again = g.tp > 1;
     g.micro_batch = whole(line, "mbs");
     g.microbatches = g.dp() > 0 ? run.job.global_batch / (g.dp() * g.micro_batch) : 0;
     const bool whole_batch = g.microbatches * g.dp() * g.micro_batch == run.job.global_batch;
     if (g.dp() < 1 || g.world() != run.job.gpus || !whole_batch || g.microbatches < 1) continue;
-    run.geometries.push_back(g);
+    for (const int chunks : chunks_of(line, static_cast<int>(run.job.model.layers) / g.pp)) {
+      g.chunks = chunks;
+      g.schedule = chunks > 1 ? "interleaved-1f1b" : "1f1b";
+      run.geometries.push_back(g);
+    }
     run.group = fmt::format("{}x{}", model->hidden, model->layers);
     run.label = fmt::format("{} {} on {}", line.at("workload"), line.at("gpu"), run.job.gpus);
     run.seconds = number(line, "step_time_s");
@@ -157,7 +170,7 @@ void read_bridge(const std::string& folder, std::vector<PublishedRun>& runs) {
       g.dp_shard = run.job.gpus / (g.tp * g.cp * g.pp);
       g.chunks = g.pp > 1 ? whole(line, "vp") : 1;
       if (g.chunks > 1) g.schedule = "interleaved-1f1b";
-      g.sequence_parallel = g.tp > 1;
+      g.sequence_parallel = g.gather_again = g.tp > 1;
       g.micro_batch = whole(line, "mbs");
       g.recompute = recompute;
       g.microbatches = g.dp() > 0 ? run.job.global_batch / (g.dp() * g.micro_batch) : 0;
@@ -207,7 +220,7 @@ void read_torchtitan(const std::string& folder, std::vector<PublishedRun>& runs)
     PublishedRun run{.table = "torchtitan"};
     set_precision(run, contains(line.at("precision"), "fp8"), "torchtitan");
     run.group = line.at("model");
-    run.job.model = catalog_model(run.group).spec;
+    run.job.model = catalog_model("llama-" + run.group.substr(5)).spec;  // "llama3.1-8b"
     run.job.cluster = cluster("h100-sxm-80gb");
     run.job.cluster.memory_bytes = 96e9;
     run.job.gpus = whole(line, "gpus");
@@ -217,7 +230,7 @@ void read_torchtitan(const std::string& folder, std::vector<PublishedRun>& runs)
                .tp = whole(line, "tp"),
                .cp = whole(line, "cp"),
                .pp = whole(line, "pp")};
-    g.sequence_parallel = g.tp > 1;
+    g.sequence_parallel = g.gather_again = g.tp > 1;
     g.recompute = line.at("act_ckpt") == "full" ? Recompute::kFull : Recompute::kSelective;
     const int local = whole(line, "local_bs");
     g.micro_batch = g.pp > 1 ? 1 : local;
