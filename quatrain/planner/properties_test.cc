@@ -158,6 +158,7 @@ TEST(Properties, AThousandRandomJobsAreSearched) {
     request.top = 1;
     request.fixed.schedule = "1f1b";
     request.fixed.micro_batch = 1;
+    request.fixed.recompute = draw.one_of({Recompute::kNone, Recompute::kFull});
     const SearchResult result = search(job, request);
     for (const RankedPlan& plan : result.plans) {
       ++found;
@@ -175,7 +176,7 @@ TEST(Properties, AThousandRandomJobsAreSearched) {
 
 // `better` is applied to the cluster.
 void never_worse(const auto& better, const char* what) {
-  for (Drawn d : drawn(200, 3)) {
+  for (Drawn d : drawn(100, 3)) {
     const Estimate before = Estimator(d.job).clocked(d.g).estimate;
     better(d.job.cluster);
     const Estimate after = Estimator(d.job).clocked(d.g).estimate;
