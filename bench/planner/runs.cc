@@ -51,13 +51,13 @@ const std::vector<Software>& software_table() {
       // Eager PyTorch; the network is that of the authors' bandwidth plot: all_reduce of 256 MB at
       // 160, 100 and 65 GB/s on 4, 8 and 32 nodes.
       {"nanotron", 0, 6, 0, 10e-6, 1.2},
-      {"NeMo bf16", 0, 6, 0.5},
-      {"NeMo fp8", 0, 6, 0.5},
+      {"NeMo bf16", 0, 6, 0.85},
+      {"NeMo fp8", 0, 6, 0.85},
       {"JAX bf16", 0, 6, 0},
       {"JAX fp8", 0, 6, 0},
-      {"Megatron Bridge bf16", 0, 6, 0.5},
-      {"Megatron Bridge fp8", 0, 6, 0.5},
-      {"llm-foundry", 0, 6, 0},
+      {"Megatron Bridge bf16", 0, 6, 0.85},
+      {"Megatron Bridge fp8", 0, 6, 0.85},
+      {"llm-foundry", 0, 6, 0, 8e-6},
       {"Megatron-Core MoE", 0, 6, 0.5},
       {"torchtitan bf16", 0, 6, 0},
       {"torchtitan fp8", 0, 6, 0},
