@@ -26,6 +26,7 @@ Job job_of(const PublishedRun& run, const Constants& constants) {
   job.cluster.whole_logits = of.whole_logits;
   job.cluster.tensor_overlap = of.tensor_overlap;
   job.cluster.host_seconds = of.host_seconds;
+  if (of.attention > 0) job.cluster.attention_efficiency = of.attention;
   if (of.network_decay >= 0) {
     job.cluster.network_efficiency = 1;
     job.cluster.network_decay = of.network_decay;
@@ -49,17 +50,17 @@ Runs thinned(const Runs& runs) {
   return result;
 }
 
-// The factor with the least median distance (Rousseeuw, doi:10.1080/01621459.1984.10477105): a
-// minority of runs, however slow, does not move it.
+// The middle of the densest quarter: runs that a failing network slows, half of one table, do not
+// move it (as Rousseeuw's least median of squares, doi:10.1080/01621459.1984.10477105).
 double centre(std::vector<double> ratios) {
   std::ranges::sort(ratios);
-  const std::size_t half = ratios.size() / 2;
-  double best = ratios[half], narrowest = std::numeric_limits<double>::infinity();
-  for (std::size_t i = 0; i + half < ratios.size(); ++i) {
-    const double width = ratios[i + half] / ratios[i];
+  const std::size_t quarter = ratios.size() / 4;
+  double best = ratios[ratios.size() / 2], narrowest = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i + quarter < ratios.size() && quarter > 1; ++i) {
+    const double width = ratios[i + quarter] / ratios[i];
     if (width < narrowest) {
       narrowest = width;
-      best = std::sqrt(ratios[i] * ratios[i + half]);
+      best = std::sqrt(ratios[i] * ratios[i + quarter]);
     }
   }
   return best;

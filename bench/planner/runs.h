@@ -33,11 +33,12 @@ int whole(const CsvLine& line, const std::string& key, int otherwise = 1);
 
 // What software does beside Quatrain's own ways: facts of its documentation, not fits.
 struct Software {
-  std::string name;
+  std::string name = {};
   double score_bytes = 0;     // attention's scores in memory (0: in blocks)
   double whole_logits = 0;    // bytes kept a logit
   double tensor_overlap = 0;  // share of tp's traffic under products
   double host_seconds = 0;    // to start a kernel
+  double attention = 0;       // share of the peak of its attention kernel; 0: the catalogue's
   double network_decay = -1;  // of the cluster it ran on; below 0: the catalogue's
 };
 const std::vector<Software>& software_table();

@@ -75,7 +75,7 @@ void read_korthikanti(const std::string& folder, std::vector<PublishedRun>& runs
 
 void read_zero_bubble(const std::string& folder, std::vector<PublishedRun>& runs) {
   const std::map<std::string, std::string_view> schedules = {
-      {"1F1B", "1f1b"}, {"1F1B-I", "interleaved-1f1b"}, {"ZB-H1", "zb-h1"}, {"ZB-H2", "zb-h2"}};
+      {"1F1B", "1f1b"}, {"1F1B-I", "interleaved-1f1b"}, {"ZB-1p", "zb-h1"}, {"ZB-2p", "zb-h2"}};
   for (const CsvLine& line : read_csv(folder + "/zero_bubble_tables.csv")) {
     const auto schedule = schedules.find(line.at("schedule"));
     if (schedule == schedules.end() || number(line, "samples_per_gpu_s") == 0) continue;
@@ -153,7 +153,11 @@ void read_llama3(const std::string& folder, std::vector<PublishedRun>& runs) {
     g.microbatches = whole(line, "batch_per_dp");
     run.job.global_batch = g.microbatches * g.dp();
     run.group = run.label = fmt::format("{} gpus seq {}", run.job.gpus, run.job.seq);
-    run.geometries.push_back(g);
+    for (const int chunks : {1, 2, 4, 7, 8}) {  // interleaved; how far is not printed
+      g.chunks = chunks;
+      g.schedule = chunks > 1 ? "interleaved-1f1b" : "1f1b";
+      run.geometries.push_back(g);
+    }
     run.seconds = seconds_at(run.job, 1e12 * number(line, "tflops_per_gpu"), false);
     runs.push_back(std::move(run));
   }

@@ -12,12 +12,20 @@ namespace {
 
 constexpr double kWidth = 940, kLane = 18, kGap = 12;
 
+bool occurs(const LaneChart& chart, int colour) {
+  return std::ranges::any_of(chart.lanes, [colour](const Lane& lane) {
+    return std::ranges::find(lane.spans, colour, &LaneSpan::colour) != lane.spans.end();
+  });
+}
+
 }  // namespace
 
 std::string lane_chart(const LaneChart& chart) {
   std::vector<LegendEntry> legend;
-  for (const std::string& name : chart.colours) {
-    legend.push_back({name, static_cast<int>(legend.size())});
+  for (int colour = 0; colour < static_cast<int>(chart.colours.size()); ++colour) {
+    if (occurs(chart, colour)) {
+      legend.push_back({chart.colours[static_cast<std::size_t>(colour)], colour});
+    }
   }
   std::vector<double> ends = {0};
   double widest = 0;

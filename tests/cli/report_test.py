@@ -61,7 +61,7 @@ class Report(CommandTest):
         self.run_command("report", "runs/two", "--out", "why.html", "--cluster", "this-machine")
         text = (self.folder / "why.html").read_text()
         self.assertRegex(text, r"<li>predicted [0-9.]+ ms a step and .*, measured [0-9.]+ ms")
-        self.refuse("report", "runs/two", "--out", "why.html", "--cluster", "h100-sxm", code=2,
+        self.refuse("report", "runs/two", "--out", "why.html", "--cluster", "h100-smx-80gb", code=2,
                     says=["h100-sxm-80gb"])
 
     def test_every_problem_at_once(self):
