@@ -28,7 +28,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct CalibrateOptions {
-  std::string out, trial, fault;
+  std::string out, trial;
+  std::vector<std::string> faults;
   int ranks = 0, threads = 0;
   double timeout = 60, budget = 0.3;
   bool json = false;
@@ -49,12 +50,14 @@ double memory_of_host() {
 
 // --fault NAME=crash|hang|fail: to see the table go on.
 void break_if_asked(const CalibrateOptions& options) {
-  const std::size_t equals = options.fault.rfind('=');
-  if (options.fault.empty() || options.fault.substr(0, equals) != options.trial) return;
-  const std::string how = options.fault.substr(equals + 1);
-  if (how == "crash") ::kill(::getpid(), SIGSEGV);
-  while (how == "hang") ::pause();
-  throw ConfigError(options.trial + ": asked to fail");
+  for (const std::string& fault : options.faults) {
+    const std::size_t equals = fault.rfind('=');
+    if (fault.substr(0, equals) != options.trial) continue;
+    const std::string how = fault.substr(equals + 1);
+    if (how == "crash") ::kill(::getpid(), SIGSEGV);
+    while (how == "hang") ::pause();
+    throw ConfigError(options.trial + ": asked to fail");
+  }
 }
 
 // The child: seconds, or "<name>: <why>" and an exit code.
@@ -70,11 +73,17 @@ int one_trial(const CalibrateOptions& options) {
 }
 
 TrialResult run_trial(const Trial& trial, const CalibrateOptions& options, const Ranks& ranks) {
-  const ChildResult child =
-      run_child({"calibrate", "--trial", name(trial), "--ranks", std::to_string(ranks.count),
-                 "--threads", std::to_string(ranks.threads), "--budget",
-                 fmt::format("{}", options.budget), "--fault", options.fault},
-                options.timeout);
+  std::vector<std::string> words = {"calibrate",
+                                    "--trial",
+                                    name(trial),
+                                    "--ranks",
+                                    std::to_string(ranks.count),
+                                    "--threads",
+                                    std::to_string(ranks.threads),
+                                    "--budget",
+                                    fmt::format("{}", options.budget)};
+  for (const std::string& fault : options.faults) words.insert(words.end(), {"--fault", fault});
+  const ChildResult child = run_child(words, options.timeout);
   TrialResult result{.trial = trial};
   const double seconds = child.done() ? std::strtod(child.out.c_str(), nullptr) : 0;
   if (seconds > 0) {
@@ -161,7 +170,7 @@ Registered add_calibrate(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
   parser->add_option("--trial", o->trial, "that one alone, here: prints its seconds");
-  parser->add_option("--fault", o->fault, "TRIAL=crash|hang|fail: to see the others go on");
+  parser->add_option("--fault", o->faults, "TRIAL=crash|hang|fail: to see the others go on");
   parser->add_flag("--json", o->json, "one JSON document on stdout, the rest on stderr");
   parser->footer(
       "Example:\n  quatrain calibrate --out this.toml\n"
