@@ -2,6 +2,7 @@
 """quatrain report: run folders as one page."""
 import html.parser
 import json
+import xml.etree.ElementTree
 
 from support import CommandTest, main
 
@@ -63,6 +64,16 @@ class Report(CommandTest):
         self.assertRegex(text, r"<li>predicted [0-9.]+ ms a step and .*, measured [0-9.]+ ms")
         self.refuse("report", "runs/two", "--out", "why.html", "--cluster", "h100-smx-80gb", code=2,
                     says=["h100-sxm-80gb"])
+
+    def test_picture_of_a_sweep(self):
+        self.run_command("plan", "--model", "llama-3-8b", "--cluster", "h100-sxm-80gb", "--gpus",
+                         "16", "--seq", "8192", "--global-batch-tokens", "1048576", "--sweep",
+                         "tp=1,2,4,8", "--out", "sweep.csv", "--svg", "sweep.svg")
+        svg = xml.etree.ElementTree.parse(self.folder / "sweep.svg").getroot()
+        texts = [node.text for node in svg.iter() if node.tag.endswith("}text")]
+        for tp in (1, 2, 4, 8):
+            self.assertTrue(any(str(text).startswith(f"tp={tp}: ") for text in texts), texts)
+        self.assertEqual(len((self.folder / "sweep.csv").read_text().splitlines()), 5)
 
     def test_every_problem_at_once(self):
         bad = self.folder / "bad"
