@@ -43,8 +43,8 @@ std::vector<std::string> compared(const RunRecord& run, const RunConfig& config,
   } else if (found.plans.front().geometry == own.geometry) {
     lines.push_back("it is the planner's own choice");
   } else {
-    lines.push_back("the planner would take " + to_string(found.plans.front().geometry) + ": " +
-                    why_not(job, found.plans.front(), own));
+    lines.push_back("the planner would take " + to_string(found.plans.front().geometry) +
+                    "; this one: " + why_not(job, found.plans.front(), own));
   }
   return lines;
 }
