@@ -84,6 +84,10 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--prefetch", options.step.prefetch)->check(CLI::Range(0, 64));
   app.add_option("--tp", options.step.tp, "ranks that share each sequence")
       ->check(CLI::Range(1, 64));
+  app.add_option("--ep", options.step.ep, "ranks that hold experts between them")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--etp", options.step.etp, "ranks that share each expert; 0: as --tp")
+      ->check(CLI::Range(0, 64));
   app.add_flag("--sequence-parallel", options.step.sequence_parallel);
   app.add_flag("--gather-again", options.step.gather_again);
   app.add_option("--overlap-chunks", options.step.overlap_chunks)->check(CLI::Range(1, 64));

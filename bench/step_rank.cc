@@ -116,6 +116,13 @@ Plan plan_of(const BenchModel& model, const StepOptions& options, int ranks) {
   plan.degrees[static_cast<std::size_t>(Axis::kPp)] = options.pp;
   plan.degrees[static_cast<std::size_t>(Axis::kDpShard)] = ranks / (options.tp * options.pp);
   plan.degrees[static_cast<std::size_t>(Axis::kTp)] = options.tp;
+  if (model.spec.experts) {
+    const int etp = options.etp > 0 ? options.etp : options.tp;
+    plan.degrees[static_cast<std::size_t>(Axis::kEdpShard)] =
+        ranks / (options.pp * options.ep * etp);
+    plan.degrees[static_cast<std::size_t>(Axis::kEp)] = options.ep;
+    plan.degrees[static_cast<std::size_t>(Axis::kEtp)] = etp;
+  }
   plan.seq_len = model.seq;
   plan.microbatch_size = model.batch;
   plan.num_microbatches = options.accumulation;
