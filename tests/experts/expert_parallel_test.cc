@@ -13,14 +13,6 @@
 namespace quatrain {
 namespace {
 
-constexpr double kTight = 1e-12;
-
-void expect_one_rank(const Case& c) {
-  SCOPED_TRACE(c.name());
-  const Difference worst = from_one_rank(c);
-  EXPECT_LE(worst.max_rel, kTight) << worst.where;
-}
-
 TEST(ExpertParallel, EqualsOneRank) {
   for (const Case& c : sample(expert_parallel_grid(3), 60)) expect_one_rank(c);
 }
@@ -103,7 +95,7 @@ TEST(ExpertParallel, case_158_TheSameChoicesAreDropped) {
                                     .etp = 1};
             if (data * tensor % ep != 0) continue;
             const Difference worst = difference(run_on_threads(recipe, geometry), want);
-            EXPECT_LE(worst.max_rel, kTight) << geometry.name() << ": " << worst.where;
+            EXPECT_LE(worst.max_rel, 1e-12) << geometry.name() << ": " << worst.where;
           }
         }
         dropped += want.routers.back().dropped;

@@ -1,30 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experts shared under mpirun: the bits of the same geometry on thread ranks, and one rank's
-// numbers.
-#include <gtest/gtest.h>
-
-#include "quatrain/comm/mpi/mpi_test_main.h"
-#include "quatrain/engine/rank_thread.h"
+// Experts shared under mpirun.
 #include "tests/experts/parallel_grid.h"
+#include "tests/tensor/mpi_cases.h"
 
 namespace quatrain {
 namespace {
 
 TEST(ExpertsMpi, HaveTheBitsOfThreadRanksAndTheNumbersOfOne) {
-  const RankThread prologue({.threads = 1});
-  const std::unique_ptr<Communicator> world = test_world().communicator();
-  std::vector<Case> cases;
-  for (const Case& c : expert_parallel_grid(3)) {
-    if (c.geometry.ranks() == world->size()) cases.push_back(c);
-  }
-  for (const Case& c : sample(cases, 12)) {
-    SCOPED_TRACE(c.name());
-    const RunResult got = run_geometry(c.recipe, c.geometry, *world);
-    if (world->rank() != 0) continue;
-    EXPECT_TRUE(same_bits(got, run_on_threads(c.recipe, c.geometry)));
-    const Difference worst = difference(got, one_rank(c.recipe));
-    EXPECT_LE(worst.max_rel, 1e-12) << worst.where;
-  }
+  expect_thread_bits_and_one_rank(expert_parallel_grid(3), 12);
 }
 
 }  // namespace

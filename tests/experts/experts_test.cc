@@ -8,14 +8,6 @@
 namespace quatrain {
 namespace {
 
-constexpr double kTight = 1e-12;
-
-void expect_one_rank(const Case& c) {
-  SCOPED_TRACE(c.name());
-  const Difference worst = from_one_rank(c);
-  EXPECT_LE(worst.max_rel, kTight) << worst.where;
-}
-
 TEST(Experts, EqualOneRank) {
   for (const Case& c : sample(expert_grid(3), 60)) expect_one_rank(c);
 }

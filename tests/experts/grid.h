@@ -2,11 +2,19 @@
 // The geometries on which models with experts run: families x data ranks x ZeRO x tensor and
 // sequence parallelism x pipelines x recomputation. Biases move, and both router losses count.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <vector>
 
 #include "tests/pipeline/grid.h"
 
 namespace quatrain {
+
+inline void expect_one_rank(const Case& c) {
+  SCOPED_TRACE(c.name());
+  const Difference worst = from_one_rank(c);
+  EXPECT_LE(worst.max_rel, 1e-12) << worst.where;
+}
 
 // Two blocks; layer 0 of all but Mixtral is dense.
 inline std::vector<ModelSpec> expert_models() { return tensor_mixtures(); }
