@@ -74,8 +74,11 @@ class Backward {
   using T = Wide<S>;
   using Scratch = BackwardScratch<T>;
 
-  Backward(const AttentionSizes& n, double scale, std::int64_t window)
-      : n_(n), scale_(static_cast<T>(scale)), window_(window) {}
+  Backward(const AttentionSizes& n, double scale, const AttentionMask& mask)
+      : n_(n),
+        scale_(static_cast<T>(scale)),
+        window_(window_or_all(mask)),
+        first_query_(first_query(n.T, n.S, mask)) {}
 
   HeadView<const S> dout, q, k, v, out;
   HeadView<S> dq, dk, dv;
@@ -86,7 +89,8 @@ class Backward {
     const std::int64_t keys = segment.key_end - segment.key_begin;
     clear_key_sums(keys, s);
     for (std::int64_t head = kv_head * n_.group(); head < (kv_head + 1) * n_.group(); ++head)
-      for (std::int64_t query = segment.query_begin; query < segment.key_end; query += kQueryBlock)
+      for (std::int64_t query = segment.query_begin; query < segment.query_end;
+           query += kQueryBlock)
         run_queries(segment, head, query, s, true);
     write_keys(segment.sequence, segment.key_begin, kv_head, keys, s);
   }
@@ -99,7 +103,7 @@ class Backward {
     const std::int64_t origin = segment.key_begin;
     const std::int64_t lowest = std::max(origin, query - window_ + 1);
     for (std::int64_t key = origin + (lowest - origin) / kKeyBlock * kKeyBlock;
-         key < query + block.count; key += kKeyBlock) {
+         key < std::min(query + block.count, segment.key_end); key += kKeyBlock) {
       const Keys keys = load_keys(segment, key, head / n_.group(), s);
       const Band band{query - key, window_, block.count, keys.count};
       score_gradients(band, block, keys, s);
@@ -108,7 +112,7 @@ class Backward {
     }
     for (std::int64_t i = 0; i < block.count; ++i)
       write_row(s.dq + i * key_width(), n_.d, scale_,
-                dq.at(segment.sequence, query - n_.first_query() + i, head));
+                dq.at(segment.sequence, query - first_query_ + i, head));
   }
 
   // dk and dv of the block of keys that begins at `key`.
@@ -118,7 +122,7 @@ class Backward {
     clear_key_sums(keys.count, s);
     const std::int64_t skipped =
         std::max<std::int64_t>(0, key - segment.query_begin) / kQueryBlock * kQueryBlock;
-    const std::int64_t end = std::min(segment.key_end, key + keys.count - 1 + window_);
+    const std::int64_t end = std::min(segment.query_end, key + keys.count - 1 + window_);
     for (std::int64_t head = kv_head * n_.group(); head < (kv_head + 1) * n_.group(); ++head)
       for (std::int64_t query = segment.query_begin + skipped; query < end; query += kQueryBlock) {
         const Queries block = load_queries(segment, query, head, s);
@@ -144,8 +148,8 @@ class Backward {
   // `query` is a key position, as everywhere here.
   Queries load_queries(const Segment& segment, std::int64_t query, std::int64_t head,
                        const Scratch& s) const {
-    const std::int64_t count = std::min(kQueryBlock, segment.key_end - query);
-    const std::int64_t row = query - n_.first_query();
+    const std::int64_t count = std::min(kQueryBlock, segment.query_end - query);
+    const std::int64_t row = query - first_query_;
     const S* q_rows = q.at(segment.sequence, row, head);
     const S* dout_rows = dout.at(segment.sequence, row, head);
     pack_transposed<T>(q_rows, q.row_stride, count, n_.d, scale_, s.queries);
@@ -219,6 +223,7 @@ class Backward {
   AttentionSizes n_;
   T scale_;
   std::int64_t window_;
+  std::int64_t first_query_;
 };
 
 // Jobs [0, jobs) on the team, each with its thread's scratch of `keys` summed keys.
@@ -243,10 +248,13 @@ struct Block {
 enum class Side : std::uint8_t { kQueries, kKeys };
 std::vector<Block> blocks(const std::vector<Segment>& all, Side side) {
   std::vector<Block> out;
-  for (const Segment& s : all)
-    for (std::int64_t at = side == Side::kKeys ? s.key_begin : s.query_begin; at < s.key_end;
-         at += side == Side::kKeys ? kKeyBlock : kQueryBlock)
+  for (const Segment& s : all) {
+    const bool keys = side == Side::kKeys;
+    const std::int64_t end = keys ? s.key_end : s.query_end;
+    for (std::int64_t at = keys ? s.key_begin : s.query_begin; at < end;
+         at += keys ? kKeyBlock : kQueryBlock)
       out.push_back({&s, at});
+  }
   return out;
 }
 
@@ -288,14 +296,16 @@ void attention_backward(const at::Tensor& dout_BTHd, const at::Tensor& q_BTHd,
         "attention_backward: a gradient's shape is not its tensor's");
   CHECK(dout_BTHd.size(3) == 1 || dout_BTHd.stride(3) == 1, "dout's last dim is strided");
   const std::vector<Segment> all = segments(n.B, n.T, n.S, mask);
-  if (n.T < n.S) {  // segments without queries have no job
+  const LeftOut without = left_out(n.B, n.T, n.S, all);  // no job writes these
+  if (without.queries) dq_BTHd.zero_();
+  if (without.keys) {
     dk_BSKd.zero_();
     dv_BSKd.zero_();
   }
   const at::Tensor lse = forward.lse_BHT.contiguous();
   dispatch(q_BTHd.scalar_type(), [&](auto tag) {
     using S = typename decltype(tag)::type;
-    Backward<S> kernel(n, scale, window_or_all(mask));
+    Backward<S> kernel(n, scale, mask);
     kernel.dout = head_view<S>(dout_BTHd);
     kernel.q = head_view<S>(q_BTHd);
     kernel.k = head_view<S>(k_BSKd);

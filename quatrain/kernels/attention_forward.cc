@@ -23,8 +23,8 @@ struct QueryJob {
 std::vector<QueryJob> query_jobs(const std::vector<Segment>& all) {
   std::vector<QueryJob> jobs;
   for (const Segment& s : all)
-    for (std::int64_t begin = s.query_begin; begin < s.key_end; begin += kQueryBlock)
-      jobs.push_back({&s, begin, std::min(begin + kQueryBlock, s.key_end)});
+    for (std::int64_t begin = s.query_begin; begin < s.query_end; begin += kQueryBlock)
+      jobs.push_back({&s, begin, std::min(begin + kQueryBlock, s.query_end)});
   return jobs;
 }
 
@@ -85,21 +85,25 @@ void online_softmax(const Band& band, std::int64_t column, std::int64_t qp,
   simd::store(s.rescale + column, rescale);
 }
 
-template <typename S>
+// S: of the operands; O: of the output.
+template <typename S, typename O>
 class Forward {
  public:
   using T = Wide<S>;
 
-  Forward(const AttentionSizes& n, double scale, std::int64_t window)
-      : n_(n), scale_(static_cast<T>(scale)), window_(window) {}
+  Forward(const AttentionSizes& n, double scale, const AttentionMask& mask)
+      : n_(n),
+        scale_(static_cast<T>(scale)),
+        window_(window_or_all(mask)),
+        first_query_(first_query(n.T, n.S, mask)) {}
 
   HeadView<const S> q, k, v;
-  HeadView<S> out;
+  HeadView<O> out;
   T* lse_BHT;
 
   void run(const QueryJob& job, std::int64_t head, const ForwardScratch<T>& s) const {
     const std::int64_t sequence = job.segment->sequence, queries = job.end - job.begin;
-    const std::int64_t first_row = job.begin - n_.first_query();
+    const std::int64_t first_row = job.begin - first_query_;
     pack_transposed<T>(q.at(sequence, first_row, head), q.row_stride, queries, n_.d, scale_,
                        s.queries);
     const std::int64_t qp = simd::round_up(queries, simd::kLanes<T>);
@@ -108,20 +112,20 @@ class Forward {
     std::fill_n(s.out, queries * width(), T(0));
     const std::int64_t origin = job.segment->key_begin;
     const std::int64_t lowest = std::max(origin, job.begin - window_ + 1);
-    for (std::int64_t key = origin + (lowest - origin) / kKeyBlock * kKeyBlock; key < job.end;
+    const std::int64_t end = std::min(job.end, job.segment->key_end);
+    for (std::int64_t key = origin + (lowest - origin) / kKeyBlock * kKeyBlock; key < end;
          key += kKeyBlock)
-      add_keys(job, head, key, qp, s);
+      add_keys(job, head, key, std::min(kKeyBlock, end - key), qp, s);
     finish(sequence, first_row, head, queries, s);
   }
 
  private:
   std::int64_t width() const { return simd::round_up(n_.dv, simd::kLanes<T>); }
 
-  void add_keys(const QueryJob& job, std::int64_t head, std::int64_t key, std::int64_t qp,
-                const ForwardScratch<T>& s) const {
+  void add_keys(const QueryJob& job, std::int64_t head, std::int64_t key, std::int64_t count,
+                std::int64_t qp, const ForwardScratch<T>& s) const {
     const std::int64_t sequence = job.segment->sequence, kv_head = head / n_.group();
-    const Band band{job.begin - key, window_, job.end - job.begin,
-                    std::min(kKeyBlock, job.end - key)};
+    const Band band{job.begin - key, window_, job.end - job.begin, count};
     const auto keys =
         padded_rows<T>(k.at(sequence, key, kv_head), k.row_stride, band.keys, n_.d, s.keys);
     score_block<T>(band, n_.d, {keys.data, keys.row_stride, 1}, s.queries, qp, s.scores);
@@ -139,7 +143,7 @@ class Forward {
               std::int64_t queries, const ForwardScratch<T>& s) const {
     T* lse = lse_BHT + (sequence * n_.H + head) * n_.T + first_row;
     for (std::int64_t i = 0; i < queries; ++i) {
-      const T inverse = T(1) / s.sum[i];
+      const T inverse = s.sum[i] > T(0) ? T(1) / s.sum[i] : T(0);
       lse[i] = s.maximum[i] + std::log(s.sum[i]);
       simd::for_each_vector<T>(n_.dv, [&](std::int64_t e, const auto& io) {
         io.store(out.at(sequence, first_row + i, head) + e,
@@ -151,10 +155,11 @@ class Forward {
   AttentionSizes n_;
   T scale_;
   std::int64_t window_;
+  std::int64_t first_query_;
 };
 
-template <typename S>
-void forward(const Forward<S>& kernel, const AttentionSizes& n, const std::vector<Segment>& all,
+template <typename S, typename O>
+void forward(const Forward<S, O>& kernel, const AttentionSizes& n, const std::vector<Segment>& all,
              const at::Tensor& like) {
   using T = Wide<S>;
   const std::vector<QueryJob> jobs = query_jobs(all);
@@ -173,27 +178,46 @@ void forward(const Forward<S>& kernel, const AttentionSizes& n, const std::vecto
   });
 }
 
+// As attention(); the output of type Out<S>.
+template <template <typename> typename Out>
+AttentionOut attend(const at::Tensor& q_BTHd, const at::Tensor& k_BSKd, const at::Tensor& v_BSKd,
+                    double scale, const AttentionMask& mask, at::ScalarType out_dtype) {
+  const AttentionSizes n = attention_sizes(q_BTHd, k_BSKd, v_BSKd);
+  const at::ScalarType dtype = q_BTHd.scalar_type();
+  const AttentionOut result{q_BTHd.new_empty({n.B, n.T, n.H, n.dv}, at::TensorOptions(out_dtype)),
+                            q_BTHd.new_empty({n.B, n.H, n.T}, at::TensorOptions(wide(dtype)))};
+  const std::vector<Segment> all = segments(n.B, n.T, n.S, mask);
+  if (left_out(n.B, n.T, n.S, all).queries) {
+    result.out_BTHd.zero_();
+    result.lse_BHT.fill_(-std::numeric_limits<double>::infinity());
+  }
+  dispatch(dtype, [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    Forward<S, Out<S>> kernel(n, scale, mask);
+    kernel.q = head_view<S>(q_BTHd);
+    kernel.k = head_view<S>(k_BSKd);
+    kernel.v = head_view<S>(v_BSKd);
+    kernel.out = mutable_head_view<Out<S>>(result.out_BTHd);
+    kernel.lse_BHT = mutable_data<Wide<S>>(result.lse_BHT);
+    forward(kernel, n, all, q_BTHd);
+  });
+  count_flops(visible_pairs(n.B, n.T, n.S, mask) * n.H * 2 * (n.d + n.dv));
+  return result;
+}
+
+template <typename S>
+using Same = S;
+
 }  // namespace
 
 AttentionOut attention(const at::Tensor& q_BTHd, const at::Tensor& k_BSKd, const at::Tensor& v_BSKd,
                        double scale, const AttentionMask& mask) {
-  const AttentionSizes n = attention_sizes(q_BTHd, k_BSKd, v_BSKd);
-  const at::ScalarType dtype = q_BTHd.scalar_type();
-  const AttentionOut result{q_BTHd.new_empty({n.B, n.T, n.H, n.dv}),
-                            q_BTHd.new_empty({n.B, n.H, n.T}, wide(dtype))};
-  const std::vector<Segment> all = segments(n.B, n.T, n.S, mask);
-  dispatch(dtype, [&](auto tag) {
-    using S = typename decltype(tag)::type;
-    Forward<S> kernel(n, scale, window_or_all(mask));
-    kernel.q = head_view<S>(q_BTHd);
-    kernel.k = head_view<S>(k_BSKd);
-    kernel.v = head_view<S>(v_BSKd);
-    kernel.out = mutable_head_view<S>(result.out_BTHd);
-    kernel.lse_BHT = mutable_data<Wide<S>>(result.lse_BHT);
-    forward<S>(kernel, n, all, q_BTHd);
-  });
-  count_flops(visible_pairs(n.B, n.T, n.S, mask) * n.H * 2 * (n.d + n.dv));
-  return result;
+  return attend<Same>(q_BTHd, k_BSKd, v_BSKd, scale, mask, q_BTHd.scalar_type());
+}
+
+AttentionOut attention_part(const at::Tensor& q_BTHd, const at::Tensor& k_BSKd,
+                            const at::Tensor& v_BSKd, double scale, const AttentionMask& mask) {
+  return attend<Wide>(q_BTHd, k_BSKd, v_BSKd, scale, mask, wide(q_BTHd.scalar_type()));
 }
 
 }  // namespace quatrain::kernels

@@ -12,13 +12,25 @@
 namespace quatrain::kernels {
 
 // Keys [key_begin, key_end) of one sequence, one document; its queries stand at key positions
-// [query_begin, key_end), which is empty when all of them lie before the first query.
+// [query_begin, query_end).
 struct Segment {
-  std::int64_t sequence, key_begin, key_end, query_begin;
+  std::int64_t sequence, key_begin, key_end, query_begin, query_end;
 };
-// All segments that have queries, in order. Throws BugError on a malformed mask.
+// All segments that have keys and queries, in order. Throws BugError on a malformed mask.
 std::vector<Segment> segments(std::int64_t batch, std::int64_t queries, std::int64_t keys,
                               const AttentionMask& mask);
+
+// Key index of query 0.
+inline std::int64_t first_query(std::int64_t queries, std::int64_t keys,
+                                const AttentionMask& mask) {
+  return mask.first_query.value_or(keys - queries);
+}
+// Whether segments leave some queries, or some keys, out.
+struct LeftOut {
+  bool queries, keys;
+};
+LeftOut left_out(std::int64_t batch, std::int64_t queries, std::int64_t keys,
+                 const std::vector<Segment>& all);
 
 // A block of queries against a block of keys, both counted from their blocks' beginnings: query i
 // sees the keys (i + lead - window, i + lead].

@@ -40,7 +40,6 @@ HeadView<S> mutable_head_view(const at::Tensor& x) {
 struct AttentionSizes {
   std::int64_t B, T, S, H, K, d, dv;
   std::int64_t group() const { return H / K; }
-  std::int64_t first_query() const { return S - T; }
 };
 AttentionSizes attention_sizes(const at::Tensor& q_BTHd, const at::Tensor& k_BSKd,
                                const at::Tensor& v_BSKd);
