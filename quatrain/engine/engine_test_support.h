@@ -81,6 +81,7 @@ struct SyntheticOptions {
   int dp_rank = 0;
   int dp_size = 1;
   bool same_every_step = false;
+  std::int64_t document_tokens = 0;  // rows hold documents of this length; 0: not masked
   // Trained positions of a sample: the first ones. Default: sample s trains 1 + (3 s) % seq.
   std::function<std::int64_t(std::int64_t sample)> trained = nullptr;
 };
@@ -106,6 +107,11 @@ class SyntheticLoader final : public DataLoader {
     batch_.tokens_BT = at::empty({B, T}, ids);
     batch_.labels_BT = at::full({B, T}, -100, ids);
     batch_.positions_BT = at::arange(T, ids).expand({B, T}).contiguous();
+    if (options_.document_tokens > 0) {
+      const at::Tensor& t_BT = batch_.positions_BT;
+      batch_.documents_BT = t_BT.floor_divide(at::full({1}, options_.document_tokens, ids));
+      batch_.positions_BT = t_BT.remainder(options_.document_tokens);
+    }
     batch_.sample_ids_B = at::full({B}, -1, ids);
     for (std::int64_t b = 0; b < B; ++b) fill(step, first_sample() + index * B + b, b);
     return batch_;

@@ -68,6 +68,7 @@ SyntheticOptions data_options(const Recipe& recipe, const Plan& plan, int world_
   options.dp_rank = mesh.coord(data);
   options.dp_size = mesh.degree(data);
   options.trained = recipe.trained;
+  options.document_tokens = recipe.document_tokens;
   return options;
 }
 

@@ -46,6 +46,7 @@ struct Recipe {
   OptimizerOptions optimizer = {.name = "sgd", .lr = 0.1, .weight_decay = 0.0, .max_norm = 0.0};
   std::int64_t global_batch = 24;
   std::int64_t seq = 9;
+  std::int64_t document_tokens = 0;  // SyntheticOptions'
   double z_loss = 0.0;
   double router_z_loss = 0.0;
   double router_bias_rate = 0.0;
