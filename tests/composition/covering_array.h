@@ -28,29 +28,59 @@ struct RowSpace {
   std::vector<RowRule> rules;
 };
 
+// False where `rule` names a factor that is open.
+inline bool refuses(const RowRule& rule, const Row& row) {
+  for (const std::size_t factor : rule.factors) {
+    if (row[factor] == kOpen) return false;
+  }
+  return rule.refuses(row);
+}
+
 // No rule that can be asked refuses.
 inline bool legal(const RowSpace& space, const Row& row) {
   for (const RowRule& rule : space.rules) {
-    bool chosen = true;
-    for (const std::size_t factor : rule.factors) chosen = chosen && row[factor] != kOpen;
-    if (chosen && rule.refuses(row)) return false;
+    if (refuses(rule, row)) return false;
   }
   return true;
 }
 
-// Whether some legal row agrees with `row` where it is chosen: by trying, exactly.
-inline bool completes(const RowSpace& space, Row& row, std::size_t from = 0) {
-  if (from == 0 && !legal(space, row)) return false;
-  while (from < row.size() && row[from] != kOpen) ++from;
-  if (from == row.size()) return true;
-  bool found = false;
-  for (int value = 0; value < space.sizes[from] && !found; ++value) {
-    row[from] = value;
-    found = legal(space, row) && completes(space, row, from + 1);
+// Whether some legal row agrees with a row where it is chosen: by trying, exactly. Factors that no
+// rule names always complete.
+class Completion {
+ public:
+  explicit Completion(const RowSpace& space) : space_(space), rules_of_(space.sizes.size()) {
+    for (const RowRule& rule : space.rules) {
+      for (const std::size_t factor : rule.factors) rules_of_[factor].push_back(&rule);
+    }
   }
-  row[from] = kOpen;
-  return found;
-}
+  bool exists(Row row) const { return legal(space_, row) && from(row, 0); }
+  // For a row that has one while `factor` is open: whether it still has.
+  bool exists_with(Row row, std::size_t factor) const {
+    return rules_of_[factor].empty() || (allowed(row, factor) && from(row, 0));
+  }
+
+ private:
+  bool allowed(const Row& row, std::size_t factor) const {
+    for (const RowRule* rule : rules_of_[factor]) {
+      if (refuses(*rule, row)) return false;
+    }
+    return true;
+  }
+  bool from(Row& row, std::size_t factor) const {
+    while (factor < row.size() && (row[factor] != kOpen || rules_of_[factor].empty())) ++factor;
+    if (factor == row.size()) return true;
+    bool found = false;
+    for (int value = 0; value < space_.sizes[factor] && !found; ++value) {
+      row[factor] = value;
+      found = allowed(row, factor) && from(row, factor + 1);
+    }
+    row[factor] = kOpen;
+    return found;
+  }
+
+  const RowSpace& space_;
+  std::vector<std::vector<const RowRule*>> rules_of_;
+};
 
 // Triples of (factor, value), each set marked once; factors ascend.
 class TripleSet {
@@ -107,13 +137,15 @@ void for_each_triple(const std::vector<int>& sizes, const Visit& visit) {
 class CoveringArray {
  public:
   CoveringArray(RowSpace space, std::uint32_t seed)
-      : space_(std::move(space)), open_(space_.sizes), random_(seed) {
-    for_each_triple(space_.sizes, [&](Row row, const TripleSet::Triple& t) {
-      if (completes(space_, row)) open_.set(row, t, true);
+      : space_(std::move(space)), completion_(space_), open_(space_.sizes), random_(seed) {
+    for_each_triple(space_.sizes, [&](const Row& row, const TripleSet::Triple& t) {
+      if (completion_.exists(row)) open_.set(row, t, true);
     });
     triples_ = open_.count();
     while (open_.count() > 0) add_row();
   }
+  CoveringArray(const CoveringArray&) = delete;  // completion_ looks at space_
+  CoveringArray& operator=(const CoveringArray&) = delete;
   const std::vector<Row>& rows() const { return rows_; }
   std::size_t triples() const { return triples_; }  // legal ones, all covered
 
@@ -175,7 +207,7 @@ class CoveringArray {
     for (int i = 0; i < size; ++i) {
       row[factor] = (i + turn) % size;
       const std::size_t gain = open_with(row, factor);
-      if ((best != kOpen && gain <= most) || !completes(space_, row)) continue;
+      if ((best != kOpen && gain <= most) || !completion_.exists_with(row, factor)) continue;
       best = row[factor];
       most = gain;
     }
@@ -199,6 +231,7 @@ class CoveringArray {
   }
 
   RowSpace space_;
+  Completion completion_;
   TripleSet open_;
   std::mt19937 random_;
   std::vector<Row> rows_;

@@ -57,9 +57,9 @@ TEST(CoveringArray, TriplesThatOnlyRulesTogetherRefuse) {
   RowSpace space{{2, 2, 2, 2, 2}, {}};
   space.rules.push_back({{0, 1}, [](const Row& r) { return r[0] == 1 && r[1] == 1; }});
   space.rules.push_back({{1, 2}, [](const Row& r) { return r[1] == 0 && r[2] == 1; }});
-  Row row{1, kOpen, 1, kOpen, kOpen};
+  const Row row{1, kOpen, 1, kOpen, kOpen};
   EXPECT_TRUE(legal(space, row));
-  EXPECT_FALSE(completes(space, row));
+  EXPECT_FALSE(Completion(space).exists(row));
   expect_covered(space, 1);
 }
 
