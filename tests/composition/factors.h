@@ -185,8 +185,11 @@ inline Recipe recipe_of(const Row& row) {
   if (has_experts(row)) recipe.router_z_loss = 0.01;
   if (has_experts(row) && recipe.spec.experts->selection_bias) recipe.router_bias_rate = 0.05;
   if (row[kOptimizer] == 1) recipe.optimizer.max_norm = 0.5;
+  // Where a gradient is hardly larger than eps, AdamW's step has the slope 1 / eps and makes of a
+  // gradient's last bit 1e-12 of a weight; gradients have no such slope.
   if (row[kOptimizer] == 2) {
-    recipe.optimizer = {.name = "adamw", .lr = 1e-3, .weight_decay = 0.1, .max_norm = 0.5};
+    recipe.optimizer = {
+        .name = "adamw", .lr = 1e-3, .eps = 1e-5, .weight_decay = 0.1, .max_norm = 0.5};
   }
   return recipe;
 }
