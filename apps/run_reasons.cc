@@ -29,7 +29,7 @@ std::vector<std::string> compared(const RunRecord& run, const RunConfig& config,
   const Job job = job_of(config, run.plan, cluster);
   RankedPlan own{geometry_of(run.plan), {}};
   Estimator estimator(job);
-  own.estimate = estimator.clocked(own.geometry).estimate;
+  own.estimate = estimator.settled(own.geometry).estimate;
   const double measured_ms = typical_step(run).step_ms, predicted_ms = 1e3 * own.estimate.step;
   std::vector<std::string> lines = {
       fmt::format("predicted {:.1f} ms a step and {}, measured {:.1f} ms ({:+.0f} %) and {}",

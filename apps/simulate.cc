@@ -132,7 +132,7 @@ int run(const SimulateOptions& options) {
   job.global_batch = g.micro_batch * g.microbatches * g.dp();
   job.dtype = simulated.plan.dtype;
   Estimator estimator(job);
-  const ClockedStep step = estimator.clocked(g, blocks_of_stages(simulated));
+  const ClockedStep step = estimator.settled(g, blocks_of_stages(simulated));
   const Estimate& e = step.estimate;
   print(console, job, {g, e});
   if (!options.svg.empty()) write_file_atomically(options.svg, to_svg(step.timeline, to_string(g)));

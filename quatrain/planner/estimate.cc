@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "quatrain/planner/books.h"
 #include "quatrain/planner/collective.h"
 #include "quatrain/planner/memory.h"
 #include "quatrain/planner/op_time.h"
@@ -185,6 +186,21 @@ ClockedStep Estimator::clocked(const Geometry& g, std::span<const std::int64_t> 
     parts.bubble = std::max(0.0, without - work);
   }
   finish(job_, table_.model_flops_per_sequence(), result.estimate);
+  return result;
+}
+
+MemoryParts Estimator::booked(const Geometry& g, std::span<const std::int64_t> cut) {
+  if (cut.empty()) cut = table_.cut(g.stages());
+  const MicrobatchTimes& times = table_.at(g);
+  const Pipeline own(g.schedule, g.pp, g.chunks, table_.kinds(), cut);
+  if (has_books(job_, g)) return booked_memory(job_, times, own, g, cut);
+  return fullest(job_, times, own, g, rank_works(job_, times, own));
+}
+
+ClockedStep Estimator::settled(const Geometry& g, std::span<const std::int64_t> cut) {
+  ClockedStep result = clocked(g, cut);
+  result.estimate.memory = booked(g, cut);
+  result.estimate.fits = result.estimate.memory.sum() <= job_.cluster.memory_bytes;
   return result;
 }
 

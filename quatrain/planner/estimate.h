@@ -66,6 +66,11 @@ class Estimator {
   // balanced.
   ClockedStep clocked(const Geometry& geometry, std::span<const std::int64_t> cut = {});
 
+  // clocked() with memory as the runtime's books have it (planner/books.h), milliseconds a pipeline
+  // rank; as memory() where they know no such geometry.
+  ClockedStep settled(const Geometry& geometry, std::span<const std::int64_t> cut = {});
+  MemoryParts booked(const Geometry& geometry, std::span<const std::int64_t> cut = {});
+
   const std::vector<std::int64_t>& cut(int stages) { return table_.cut(stages); }
 
  private:

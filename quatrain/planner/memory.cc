@@ -27,6 +27,11 @@ Shards shards_of(const Geometry& g) {
   return {g.dp_shard * g.cp, std::max(1, g.expert_dp() / g.dp_replicate)};
 }
 
+void add_overhead(const ClusterSpec& cluster, MemoryParts& memory) {
+  memory.overhead = 0;
+  memory.overhead = cluster.overhead_bytes + cluster.fragmentation * memory.sum();
+}
+
 MemoryParts memory_of(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
                       const Geometry& g, const RankWork& work) {
   const Shards shards = shards_of(g);
@@ -53,7 +58,7 @@ MemoryParts memory_of(const Job& job, const MicrobatchTimes& times, const Pipeli
   if (pipeline.ranks() > 1) memory.buffers += 2 * times.message_bytes;
   // What is made again, or gradients of the same shapes, while one layer is at work.
   memory.buffers += sum.working;
-  memory.overhead = job.cluster.overhead_bytes + job.cluster.fragmentation * memory.sum();
+  add_overhead(job.cluster, memory);
   return memory;
 }
 

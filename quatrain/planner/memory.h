@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory by category. States are cost/'s even_zero_bytes(), stashes its walk's.
+// Memory by category, in forms quick enough for every plan that is searched; planner/books.h has
+// what these are near to. States are cost/'s even_zero_bytes(), stashes its walk's.
 #pragma once
 #include <vector>
 
@@ -13,6 +14,13 @@ struct Shards {
   int outside = 1, experts = 1;
 };
 Shards shards_of(const Geometry& geometry);
+
+// The most that exact memory may be below the quick one, as a share of it: what is over the limit
+// by less may fit.
+inline constexpr double kQuickSlack = 0.1;
+
+// The cluster's, over all other categories.
+void add_overhead(const ClusterSpec& cluster, MemoryParts& memory);
 
 // `times`: of the geometry's layers.
 MemoryParts memory_of(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,

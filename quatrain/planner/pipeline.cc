@@ -164,6 +164,10 @@ double Pipeline::bubble(std::int64_t microbatches, const RankTimes& t) const {
   return fill;
 }
 
+bool holds_two_replicas(std::string_view schedule) {
+  return placement_of(schedule) == StagePlacement::kDual;
+}
+
 int folded(std::int64_t microbatches, int ranks) {
   const std::int64_t longest = 4L * ranks;
   if (microbatches <= longest) return static_cast<int>(microbatches);

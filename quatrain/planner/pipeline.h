@@ -62,6 +62,9 @@ class Pipeline {
   mutable std::map<std::int64_t, std::vector<double>> peaks_;  // where there is no closed form
 };
 
+// Whether it runs through two replicas of the model, of which each rank holds both.
+bool holds_two_replicas(std::string_view schedule);
+
 // Of a steady state that repeats, the shortest run with the same ramps: `microbatches` itself, or
 // one that leaves the same rest.
 int folded(std::int64_t microbatches, int ranks);

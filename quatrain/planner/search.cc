@@ -13,6 +13,7 @@
 
 #include "quatrain/base/error.h"
 #include "quatrain/base/text.h"
+#include "quatrain/planner/memory.h"
 #include "quatrain/schedule/schedule.h"
 #include "quatrain/spec/tensor_split.h"
 
@@ -75,13 +76,22 @@ class Search {
         kept_(std::max(kFewestClocked, 4 * static_cast<std::size_t>(request.top))) {}
 
   SearchResult run() {
-    for (const int tp : choices(fixed_.tp, divisors_up_to(job_.gpus, kMostTp))) over_cp(tp);
-    clock_best();
+    while (!enough()) {
+      result_ = {};
+      refused_.clear();
+      for (const int tp : choices(fixed_.tp, divisors_up_to(job_.gpus, kMostTp))) over_cp(tp);
+      const bool all = result_.plans.size() < kept_;  // that fit, or might
+      clock_best();
+      if (all) break;
+      kept_ *= 4;
+    }
     for (const auto& [reason, refusal] : refused_) add(result_.refused[reason], refusal);
     return std::move(result_);
   }
 
  private:
+  // Plans that were kept may not fit by the books: then others, that were not, are wanted.
+  bool enough() const { return result_.plans.size() >= static_cast<std::size_t>(request_.top); }
   void refuse(const char* reason, const Geometry& example) {
     Refusal& refusal = refused_[reason];
     if (refusal.count++ == 0) refusal.example = example;
@@ -234,22 +244,38 @@ class Search {
     return [this](const RankedPlan& a, const RankedPlan& b) { return order(a) < order(b); };
   }
 
+  void refuse_memory(const Geometry& g, const MemoryParts& memory) {
+    refuse("needs more memory than an accelerator has", g);
+    if (result_.nearest && result_.nearest->estimate.memory.sum() <= memory.sum()) return;
+    result_.nearest = RankedPlan{g, {}};
+    result_.nearest->estimate.memory = memory;
+  }
+
   void consider(const Geometry& g) {
     ++result_.evaluated;
-    const MemoryParts memory = estimator_.memory(g);
-    if (request_.must_fit && memory.sum() > job_.cluster.memory_bytes) {
-      refuse("needs more memory than an accelerator has", g);
-      if (!result_.nearest || memory.sum() < result_.nearest->estimate.memory.sum()) {
-        result_.nearest = RankedPlan{g, {}};
-        result_.nearest->estimate.memory = memory;
+    if (request_.must_fit) {
+      const MemoryParts memory = estimator_.memory(g);
+      const double least = (1 - kQuickSlack) * memory.sum();
+      if (least > job_.cluster.memory_bytes) return refuse_memory(g, memory);
+      if (request_.first_fit) {
+        const MemoryParts exact = estimator_.booked(g);
+        if (exact.sum() > job_.cluster.memory_bytes) return refuse_memory(g, exact);
       }
-      return;
     }
     const RankedPlan plan{g, estimator_.estimate(g)};
     auto& plans = result_.plans;
     if (plans.size() == kept_ && !(order(plan) < order(plans.back()))) return;
     plans.insert(std::upper_bound(plans.begin(), plans.end(), plan, by_order()), plan);
     if (plans.size() > kept_) plans.pop_back();
+  }
+
+  // By the books, of which a few dozen are kept: a list as long as that has its best first.
+  void settle(RankedPlan plan) {
+    Estimate& e = plan.estimate;
+    if (result_.plans.size() < kFewestClocked) e.memory = estimator_.booked(plan.geometry);
+    e.fits = e.memory.sum() <= job_.cluster.memory_bytes;
+    if (request_.must_fit && !e.fits) return refuse_memory(plan.geometry, e.memory);
+    result_.plans.push_back(plan);
   }
 
   // The clock can only take away from a bubble, or add to it: what is below is a plan's least time.
@@ -264,13 +290,18 @@ class Search {
     std::vector<RankedPlan> clocked;
     for (const RankedPlan& plan : plans) {
       const bool full = clocked.size() >= top;
-      if (full && request_.objective == Objective::kMemory) break;
-      if (full && least(plan) > clocked[top - 1].estimate.step) continue;
+      if (full && request_.objective == Objective::kTime &&
+          least(plan) > clocked[top - 1].estimate.step)
+        continue;
       const RankedPlan timed{plan.geometry, estimator_.clocked(plan.geometry).estimate};
       clocked.insert(std::upper_bound(clocked.begin(), clocked.end(), timed, by_order()), timed);
     }
-    plans = std::move(clocked);
-    if (plans.size() > top) plans.resize(top);
+    plans.clear();
+    for (const RankedPlan& plan : clocked) {
+      if (plans.size() == top) break;
+      settle(plan);
+    }
+    std::sort(plans.begin(), plans.end(), by_order());
     if (!plans.empty()) result_.nearest.reset();
   }
 

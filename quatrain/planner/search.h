@@ -37,7 +37,8 @@ struct SearchRequest {
   bool must_fit = true;    // false: plans that exceed the memory are ranked too (published runs)
   bool first_fit = false;  // stops at the first plan that fits
 };
-// Ranks by closed forms of bubbles, then times on the clock the plans that could be best. Ties fall
+// Ranks by closed forms of bubbles and memory; the plans that could be best are timed on the clock
+// and keep what the books say, by which alone they fit or not. Ties fall
 // to the smaller tp, pp and cp. Throws ConfigError when the job itself is impossible.
 SearchResult search(const Job& job, const SearchRequest& request);
 
