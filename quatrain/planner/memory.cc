@@ -32,6 +32,11 @@ void add_overhead(const ClusterSpec& cluster, MemoryParts& memory) {
   memory.overhead = cluster.overhead_bytes + cluster.fragmentation * memory.sum();
 }
 
+double least_memory(const MemoryParts& quick) {
+  constexpr double kWithin = 0.1;
+  return quick.sum() - kWithin * (quick.activations + quick.buffers + quick.overhead);
+}
+
 MemoryParts memory_of(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
                       const Geometry& g, const RankWork& work) {
   const Shards shards = shards_of(g);

@@ -15,9 +15,10 @@ struct Shards {
 };
 Shards shards_of(const Geometry& geometry);
 
-// The most that exact memory may be below the quick one, as a share of it: what is over the limit
-// by less may fit.
-inline constexpr double kQuickSlack = 0.1;
+// What the books have at the least: of the quick sums, states are bounds from below, and
+// activations and buffers are right within a tenth. A plan that is over the limit by more cannot
+// fit.
+double least_memory(const MemoryParts& quick);
 
 // The cluster's, over all other categories.
 void add_overhead(const ClusterSpec& cluster, MemoryParts& memory);

@@ -255,8 +255,7 @@ class Search {
     ++result_.evaluated;
     if (request_.must_fit) {
       const MemoryParts memory = estimator_.memory(g);
-      const double least = (1 - kQuickSlack) * memory.sum();
-      if (least > job_.cluster.memory_bytes) return refuse_memory(g, memory);
+      if (least_memory(memory) > job_.cluster.memory_bytes) return refuse_memory(g, memory);
       if (request_.first_fit) {
         const MemoryParts exact = estimator_.booked(g);
         if (exact.sum() > job_.cluster.memory_bytes) return refuse_memory(g, exact);
