@@ -25,6 +25,7 @@ constexpr std::int64_t kMostMicroBatch = 16;
 constexpr std::int64_t kLongSequence = 16384;  // cp is searched from here on
 constexpr std::array<std::string_view, 4> kSearched = {"1f1b", "interleaved-1f1b", "zb-h1", "zb-v"};
 constexpr std::size_t kFewestClocked = 32;
+constexpr int kMostBooked = 128;
 
 template <class T>
 std::vector<T> choices(const std::optional<T>& fixed, std::vector<T> all) {
@@ -268,13 +269,18 @@ class Search {
     if (plans.size() > kept_) plans.pop_back();
   }
 
-  // By the books, of which a few dozen are kept: a list as long as that has its best first.
-  void settle(RankedPlan plan) {
+  // Whether it fits by the books, and their figures; a long list has those of its first plans
+  // alone.
+  bool settle(RankedPlan& plan) {
     Estimate& e = plan.estimate;
-    if (result_.plans.size() < kFewestClocked) e.memory = estimator_.booked(plan.geometry);
+    if (booked_ < kMostBooked) {
+      ++booked_;
+      e.memory = estimator_.booked(plan.geometry);
+    }
     e.fits = e.memory.sum() <= job_.cluster.memory_bytes;
-    if (request_.must_fit && !e.fits) return refuse_memory(plan.geometry, e.memory);
-    result_.plans.push_back(plan);
+    if (e.fits || !request_.must_fit) return true;
+    refuse_memory(plan.geometry, e.memory);
+    return false;
   }
 
   // The clock can only take away from a bubble, or add to it: what is below is a plan's least time.
@@ -283,24 +289,22 @@ class Search {
     return plan.estimate.step - parts.bubble - parts.exposed_pp;
   }
 
+  // Only plans that fit push others out.
   void clock_best() {
     auto& plans = result_.plans;
     const auto top = static_cast<std::size_t>(request_.top);
+    const bool by_time = request_.objective == Objective::kTime;
     std::vector<RankedPlan> clocked;
     for (const RankedPlan& plan : plans) {
       const bool full = clocked.size() >= top;
-      if (full && request_.objective == Objective::kTime &&
-          least(plan) > clocked[top - 1].estimate.step)
-        continue;
-      const RankedPlan timed{plan.geometry, estimator_.clocked(plan.geometry).estimate};
+      if (full && by_time && least(plan) > clocked[top - 1].estimate.step) continue;
+      RankedPlan timed{plan.geometry, estimator_.clocked(plan.geometry).estimate};
+      if (full && by_time && order(clocked[top - 1]) < order(timed)) continue;
+      if (!settle(timed)) continue;
       clocked.insert(std::upper_bound(clocked.begin(), clocked.end(), timed, by_order()), timed);
     }
-    plans.clear();
-    for (const RankedPlan& plan : clocked) {
-      if (plans.size() == top) break;
-      settle(plan);
-    }
-    std::sort(plans.begin(), plans.end(), by_order());
+    plans = std::move(clocked);
+    if (plans.size() > top) plans.resize(top);
     if (!plans.empty()) result_.nearest.reset();
   }
 
@@ -310,6 +314,7 @@ class Search {
   std::vector<PipelineChoice> pipelines_;
   Estimator estimator_;
   std::size_t kept_;
+  int booked_ = 0;  // plans that settle() asked the books for
   SearchResult result_;
   std::map<const char*, Refusal> refused_;  // by the reason's literal
 };
