@@ -43,6 +43,18 @@ ExecutorOptions executor_options(const RunConfig& config) {
   return options;
 }
 
+RouterTraining router_training(const RunConfig& config) {
+  const auto& keys = config.training;
+  RouterTraining router;
+  router.capacity = {keys.expert_capacity, keys.expert_drop == "probability"
+                                               ? kernels::DropBy::kProbability
+                                               : kernels::DropBy::kPosition};
+  if (keys.router_balance == "micro_batch") router.balance = kernels::BalanceOver::kMicrobatch;
+  if (keys.router_balance == "global_batch") router.balance = kernels::BalanceOver::kGlobalBatch;
+  router.jitter = keys.router_jitter;
+  return router;
+}
+
 }  // namespace
 
 RunConfig load_config(const fs::path& file, const std::vector<std::string>& overrides, int world) {
@@ -106,9 +118,7 @@ BuildOptions build_options(const RunConfig& config) {
   options.recompute = config.training.recompute;
   options.trainable = config.training.trainable;
   options.head_chunk_tokens = config.training.head_chunk_tokens;
-  options.capacity = {config.training.expert_capacity, config.training.expert_drop == "probability"
-                                                           ? kernels::DropBy::kProbability
-                                                           : kernels::DropBy::kPosition};
+  options.router = router_training(config);
   return options;
 }
 

@@ -180,6 +180,7 @@ TrainingState resume(const ResumePoint& point, const RunConfig& config, const st
     const auto saved = state.extra.find(kDataEntry);
     if (saved != state.extra.end()) check_data(saved->second, data);
     take_up(job.units, *job.optimizer, state);
+    take_up_router_loads(state, config.model, job.executor);
   });
   return state;
 }

@@ -33,6 +33,7 @@
 #include "quatrain/engine/rank_thread.h"
 #include "quatrain/engine/replica_check.h"
 #include "quatrain/engine/run_timeline.h"
+#include "quatrain/engine/saved_state.h"
 #include "quatrain/engine/whole_model.h"
 #include "quatrain/hub/hub.h"
 #include "quatrain/kernels/check.h"
@@ -157,7 +158,9 @@ void Trainer::State::take_up_run() {
 }
 
 TrainingState Trainer::State::state_at(std::int64_t number) const {
-  return place.state_at(number, training->cursor(number + 1), data_entry);
+  TrainingState state = place.state_at(number, training->cursor(number + 1), data_entry);
+  if (config.training.router_balance == "global_batch") keep_router_loads(state, job.executor);
+  return state;
 }
 
 // This rank's part of the step's numbers.

@@ -121,8 +121,13 @@ void Executor::Impl::begin(int num_microbatches, std::int64_t step) {
   stepped = 0;
   const double scale =
       report.trained_tokens > 0 ? 1.0 / static_cast<double>(report.trained_tokens) : 0.0;
-  const StepContext context{step,         scale, options.z_loss,
-                            options.seed, &sink, options.router_z_loss};
+  const StepContext context{.step = step,
+                            .loss_scale = scale,
+                            .z_loss = options.z_loss,
+                            .seed = options.seed,
+                            .grads = &sink,
+                            .router_z_loss = options.router_z_loss,
+                            .router_loads_LE = update.router_loads()};
   std::vector<Pass> passes;
   for (int m = 0; m < num_microbatches; ++m) {
     passes.push_back(training_pass(data.microbatch(step, m), context, m));
@@ -256,6 +261,11 @@ StepReport Executor::run(const Schedule& schedule, std::int64_t step, double lr_
 
 void Executor::settle() {
   if (impl_->update.pending()) impl_->settle_last();
+}
+
+const at::Tensor& Executor::router_loads() const { return impl_->update.router_loads(); }
+void Executor::set_router_loads(at::Tensor loads_LE) {
+  impl_->update.router_loads() = std::move(loads_LE);
 }
 
 const StepReport& Executor::settled() const { return impl_->settled; }

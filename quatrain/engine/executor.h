@@ -61,6 +61,11 @@ class Executor {
   void settle();
   // The report of the last step that is settled.
   const StepReport& settled() const;
+  // float64 [L, E]: choices of each layer's experts in the last update's step, over all ranks;
+  // undefined before the first one and with post-validation. With BalanceOver::kGlobalBatch the
+  // next step depends on them, so that who goes on from a checkpoint has to give them.
+  const at::Tensor& router_loads() const;
+  void set_router_loads(at::Tensor loads_LE);
 
  private:
   struct Impl;

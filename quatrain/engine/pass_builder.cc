@@ -23,6 +23,7 @@ Pass training_pass(const Batch& batch, const StepContext& context, int microbatc
   pass.loss_scale = context.loss_scale;
   pass.z_loss = context.z_loss;
   pass.router_z_loss = context.router_z_loss;
+  pass.router_loads_LE = context.router_loads_LE;
   pass.mode = Mode::kTrain;
   pass.seed = context.seed;
   pass.grads = context.grads;

@@ -16,6 +16,7 @@ struct StepContext {
   std::uint64_t seed = 0;
   GradSink* grads = nullptr;
   double router_z_loss = 0.0;
+  at::Tensor router_loads_LE{};  // of the step before
 };
 Pass training_pass(const Batch& batch, const StepContext& context, int microbatch);
 

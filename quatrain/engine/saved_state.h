@@ -7,6 +7,7 @@
 #include "quatrain/checkpoint/load.h"
 #include "quatrain/checkpoint/piece.h"
 #include "quatrain/comm/communicator.h"
+#include "quatrain/engine/executor.h"
 #include "quatrain/engine/zero_units.h"
 #include "quatrain/optim/optimizer.h"
 
@@ -21,6 +22,12 @@ std::vector<HeldPiece> state_pieces(ZeroUnits& units, Optimizer& optimizer);
 // Behind a load into state_pieces(), by all ranks: values are whole again where ranks keep them
 // whole, and the optimizer counts on.
 void take_up(ZeroUnits& units, Optimizer& optimizer, const TrainingState& state);
+
+// Executor::router_loads() in TrainingState::extra: added where there are some, and taken up.
+inline constexpr const char* kRouterLoadsEntry = "router_loads";
+void keep_router_loads(TrainingState& state, const Executor& executor);
+// Without an entry the next step begins with even loads. DataError for one of another model.
+void take_up_router_loads(const TrainingState& state, const ModelSpec& spec, Executor& executor);
 
 // The weights alone, of a checkpoint that may hold more. Collective over `world`.
 void load_checkpoint_weights(FileSystem& files, Communicator& world,

@@ -69,7 +69,9 @@ void Update::run(StepReport& report, double lr, const LossSums& seen) {
     fill(report, numbers);
     if (const auto factor = scale(report, report.grad_norm)) {
       optimizer_.step(lr, *factor);
-      bias_.update(numbers.router().loads_LE);
+      const at::Tensor loads_LE = numbers.router().loads_LE;
+      bias_.update(loads_LE);
+      if (loads_LE.defined()) router_loads_LE_ = loads_LE.clone();
     }
     return;
   }

@@ -32,6 +32,9 @@ class Update {
 
   // With post-validation: whether an update waits to be settled.
   bool pending() const { return pending_; }
+  // What the last update's step counted, of all ranks; never set with post-validation.
+  const at::Tensor& router_loads() const { return router_loads_LE_; }
+  at::Tensor& router_loads() { return router_loads_LE_; }
   // Waits for what all stages know and fills the report of run(). False, on all ranks, where the
   // update does not stand: then mend() makes the right one, and what was computed or gathered since
   // is to be thrown away.
@@ -56,6 +59,7 @@ class Update {
   std::vector<std::string> names_;  // of the model's parameters, sorted
   NumberChain chain_;
   ExpertBias bias_;
+  at::Tensor router_loads_LE_;
   bool pending_ = false;
   Made made_ = {};  // the last one
 };

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "quatrain/base/rng.h"
 #include "quatrain/kernels/dispatch.h"
@@ -84,32 +85,73 @@ void drop_row(S* x, std::int64_t width, std::int64_t begin, const RowKey& row,
   }
 }
 
+// As drop_row(), each element times its number in [1 - eps, 1 + eps).
+template <typename T>
+void jitter_row(T* x, std::int64_t width, std::int64_t begin, const RowKey& row, double eps) {
+  std::uint32_t draws[kGroup];
+  for (std::int64_t column = begin; column < begin + width;) {
+    const std::int64_t group = column / kGroup;
+    const std::int64_t end = std::min((group + 1) * kGroup, begin + width);
+    draw_group(row, group, draws);
+    T factors[kGroup];
+    const double step = 2.0 * eps / 4294967296.0;
+    for (int i = 0; i < kGroup; ++i) factors[i] = T(1.0 - eps + step * double(draws[i]));
+    const T* of_part = factors + (column - group * kGroup);
+    T* part = x + (column - begin);
+    for (std::int64_t i = 0; i < end - column; ++i) part[i] *= of_part[i];
+    column = end;
+  }
+}
+
+// Calls body(n, key of row n) for every row of x.
+template <class Body>
+void for_each_row(const at::Tensor& x_ND, const DropoutKey& key, const Body& body) {
+  CHECK(x_ND.dim() == 2 && (x_ND.size(1) <= 1 || x_ND.stride(1) == 1),
+        "dropout: a matrix with contiguous rows is needed");
+  const std::int64_t N = x_ND.size(0), D = x_ND.size(1);
+  CHECK(key.samples_N.numel() == N && key.positions_N.numel() == N,
+        "dropout: {} rows, {} samples, {} positions", N, key.samples_N.numel(),
+        key.positions_N.numel());
+  const at::Tensor samples = key.samples_N.contiguous(), positions = key.positions_N.contiguous();
+  const auto* sample = data<std::int64_t>(samples);
+  const auto* position = data<std::int64_t>(positions);
+  const std::int64_t grain = std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(1, D));
+  parallel_ranges(N, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) body(n, row_key(key, sample[n], position[n]));
+  });
+}
+
 }  // namespace
 
 void dropout_(at::Tensor& x_ND, double p, const DropoutKey& key) {
   CHECK(p >= 0.0 && p < 1.0, "dropout probability {} is not in [0, 1)", p);
-  CHECK(x_ND.dim() == 2 && (x_ND.size(1) <= 1 || x_ND.stride(1) == 1),
-        "dropout: a matrix with contiguous rows is needed");
-  const std::int64_t N = x_ND.size(0), D = x_ND.size(1), stride = x_ND.stride(0);
-  CHECK(key.samples_N.numel() == N && key.positions_N.numel() == N,
-        "dropout: {} rows, {} samples, {} positions", N, key.samples_N.numel(),
-        key.positions_N.numel());
   if (p == 0.0) return;
-  const at::Tensor samples = key.samples_N.contiguous(), positions = key.positions_N.contiguous();
-  const auto* sample = data<std::int64_t>(samples);
-  const auto* position = data<std::int64_t>(positions);
   const auto threshold =
       static_cast<std::uint32_t>(std::min(std::round(p * 4294967296.0), 4294967295.0));
   dispatch(x_ND.scalar_type(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     S* x = mutable_data<S>(x_ND);
     const auto factor = static_cast<Wide<S>>(1.0 / (1.0 - p));
-    const std::int64_t grain = std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(1, D));
-    parallel_ranges(N, grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t n = begin; n < end; ++n)
-        drop_row<S>(x + n * stride, D, key.column_begin, row_key(key, sample[n], position[n]),
-                    threshold, factor);
+    const std::int64_t D = x_ND.size(1), stride = x_ND.stride(0);
+    for_each_row(x_ND, key, [&](std::int64_t n, const RowKey& row) {
+      drop_row<S>(x + n * stride, D, key.column_begin, row, threshold, factor);
     });
+  });
+}
+
+void jitter_(at::Tensor& x_ND, double eps, const DropoutKey& key) {
+  CHECK(eps >= 0.0 && eps < 1.0, "jitter of {} is not in [0, 1)", eps);
+  CHECK(wide(x_ND.scalar_type()) == x_ND.scalar_type(), "jitter of a narrow tensor");
+  if (eps == 0.0) return;
+  dispatch(x_ND.scalar_type(), [&](auto tag) {
+    using T = Wide<typename decltype(tag)::type>;
+    if constexpr (std::is_same_v<T, typename decltype(tag)::type>) {
+      T* x = mutable_data<T>(x_ND);
+      const std::int64_t D = x_ND.size(1), stride = x_ND.stride(0);
+      for_each_row(x_ND, key, [&](std::int64_t n, const RowKey& row) {
+        jitter_row<T>(x + n * stride, D, key.column_begin, row, eps);
+      });
+    }
   });
 }
 

@@ -47,6 +47,33 @@ TEST(Dropout, DrawsAreThoseOfTheGenerator) {
   }
 }
 
+// The same draws as numbers: within their bounds, even, and the same for any cut of rows.
+TEST(Jitter, FactorsAreTheGeneratorsAndIndependentOfTheCut) {
+  const DropoutKey key = key_of(40);
+  at::Tensor x = at::ones({40, 150}, at::kDouble);
+  jitter_(x, 0.1, key);
+  for (std::uint32_t n = 0; n < 3; ++n) {
+    const PhiloxBlock row = philox4x32_10({11, 0, n, 0}, {42, 0});
+    for (std::uint32_t c = 0; c < 150; ++c) {
+      const PhiloxBlock draw = philox4x32_10({c / 64 * 16 + c % 16, 3, 7, 0}, {row[0], row[1]});
+      EXPECT_NEAR(x[n][c].item<double>(), 0.9 + 0.2 * draw[c % 64 / 16] / 4294967296.0, 1e-15);
+    }
+  }
+  EXPECT_GE(x.min().item<double>(), 0.9);
+  EXPECT_LT(x.max().item<double>(), 1.1);
+  EXPECT_NEAR(x.mean().item<double>(), 1.0, 5 * 0.0577 / 77.0);  // 5 standard deviations
+  DropoutKey part = key;
+  part.samples_N = key.samples_N.narrow(0, 2, 5);
+  part.positions_N = key.positions_N.narrow(0, 2, 5);
+  part.column_begin = 63;
+  at::Tensor y = at::ones({5, 70}, at::kDouble);
+  jitter_(y, 0.1, part);
+  EXPECT_TRUE(y.equal(x.narrow(0, 2, 5).narrow(1, 63, 70)));
+  const at::Tensor before = y.clone();
+  jitter_(y, 0.0, part);
+  EXPECT_TRUE(y.equal(before));
+}
+
 TEST(Dropout, CutsDoNotChangeElements) {
   const DropoutKey key = key_of(9);
   const at::Tensor whole = mask(9, 333, 0.4, key);

@@ -72,6 +72,8 @@ struct DropoutKey {
 };
 // x = x * keep / (1 - p), in place; [N, D]. Its own backward.
 void dropout_(at::Tensor& x_ND, double p, const DropoutKey& key);
+// x = x * u, in place, u uniform in [1 - eps, 1 + eps); [N, D], wide. Its own backward.
+void jitter_(at::Tensor& x_ND, double eps, const DropoutKey& key);
 
 // --- embedding --------------------------------------------------------------------------------
 // Which words a table or a row of logits is about: V of them, from `begin` on, out of `vocab`.

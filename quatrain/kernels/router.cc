@@ -149,14 +149,51 @@ std::vector<std::int64_t> choices(const at::Tensor& experts_Nk, std::int64_t exp
   return counts;
 }
 
+// E x each of the loads over their sum; even where there are none.
+template <class T>
+std::vector<T> fractions(const std::vector<double>& loads) {
+  double sum = 0.0;
+  for (const double load : loads) sum += load;
+  const double factor = static_cast<double>(loads.size()) / sum;
+  std::vector<T> f;
+  f.reserve(loads.size());
+  for (const double load : loads) f.push_back(sum > 0.0 ? T(factor * load) : T(1));
+  return f;
+}
+
+std::vector<double> given_loads(const at::Tensor& loads_E, std::int64_t experts) {
+  if (!loads_E.defined()) return std::vector<double>(static_cast<std::size_t>(experts), 0.0);
+  CHECK(
+      loads_E.numel() == experts && loads_E.scalar_type() == at::kDouble && loads_E.is_contiguous(),
+      "loads of {} experts, of {}", loads_E.numel(), experts);
+  const auto* loads = data<double>(loads_E);
+  return {loads, loads + experts};
+}
+
+// Over sequences, of their choices [B, E].
+std::vector<double> summed(const std::vector<std::int64_t>& counts, std::int64_t experts) {
+  std::vector<double> loads(static_cast<std::size_t>(experts), 0.0);
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    loads[i % loads.size()] += static_cast<double>(counts[i]);
+  }
+  return loads;
+}
+
 // f of every sequence, [B, E].
 template <class T>
 std::vector<T> shares(const std::vector<std::int64_t>& counts, std::int64_t experts,
-                      std::int64_t top_k, std::int64_t seq) {
-  const double factor = static_cast<double>(experts) / static_cast<double>(top_k * seq);
+                      std::int64_t top_k, const RouterSequences& sequences) {
   std::vector<T> f;
   f.reserve(counts.size());
-  for (const std::int64_t count : counts) f.push_back(T(factor * static_cast<double>(count)));
+  if (sequences.over == BalanceOver::kSequence) {
+    const double factor = static_cast<double>(experts) / static_cast<double>(top_k * sequences.seq);
+    for (const std::int64_t count : counts) f.push_back(T(factor * static_cast<double>(count)));
+    return f;
+  }
+  const bool here = sequences.over == BalanceOver::kMicrobatch;
+  const std::vector<T> all =
+      fractions<T>(here ? summed(counts, experts) : given_loads(sequences.loads_E, experts));
+  while (f.size() < counts.size()) f.insert(f.end(), all.begin(), all.end());
   return f;
 }
 
@@ -307,14 +344,12 @@ RouterStatistics router_statistics(const at::Tensor& logits_NE, const at::Tensor
   const std::vector<std::int64_t> counts = choices(experts_Nk, experts, sequences);
   RouterStatistics result;
   result.loads_E = at::zeros({experts}, at::kDouble);
-  auto* loads = mutable_data<double>(result.loads_E);
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    loads[i % static_cast<std::size_t>(experts)] += static_cast<double>(counts[i]);
-  }
+  const std::vector<double> loads = summed(counts, experts);
+  std::copy(loads.begin(), loads.end(), mutable_data<double>(result.loads_E));
   std::vector<RowSums> of_rows(static_cast<std::size_t>(rows));
   dispatch_wide(logits_NE, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const std::vector<T> f = shares<T>(counts, experts, rule.top_k, sequences.seq);
+    const std::vector<T> f = shares<T>(counts, experts, rule.top_k, sequences);
     const T* logits = data<T>(logits_NE);
     parallel_ranges(rows, kGrain, [&](std::int64_t begin, std::int64_t end) {
       std::vector<T> scores(static_cast<std::size_t>(experts));
@@ -349,7 +384,7 @@ at::Tensor router_backward(const at::Tensor& dweights_Nk, const at::Tensor& logi
   at::Tensor dlogits_NE = at::empty(logits_NE.sizes(), logits_NE.options());
   dispatch_wide(logits_NE, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const std::vector<T> f = shares<T>(counts, experts, rule.top_k, sequences.seq);
+    const std::vector<T> f = shares<T>(counts, experts, rule.top_k, sequences);
     const auto* sample = data<std::int64_t>(samples);
     const auto* chosen = data<std::int64_t>(experts_Nk);
     const T *logits = data<T>(logits_NE), *dweights = data<T>(dweights_Nk);

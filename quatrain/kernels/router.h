@@ -47,16 +47,23 @@ struct ExpertCapacity {
 at::Tensor limit_experts(const at::Tensor& experts_Nk, const at::Tensor& weights_Nk,
                          std::int64_t experts, const ExpertCapacity& capacity);
 
+// Whose choices the load-balance loss counts: those of each row's own sequence, of all rows here,
+// or of a global batch whose loads are given.
+enum class BalanceOver : std::uint8_t { kSequence, kMicrobatch, kGlobalBatch };
+
 // What the balance of the router is measured on: rows of sequences that are really there.
 struct RouterSequences {
   std::int64_t seq = 0;  // rows of each
   at::Tensor samples_B;  // int64; negative: the sequence is missing and counts in nothing
+  BalanceOver over = BalanceOver::kSequence;
+  at::Tensor loads_E{};  // float64, of kGlobalBatch; undefined or all zero: an even load
 };
 
-// Sums over rows, float64, in row order. The load-balance loss of one sequence is
-//   sum_e f_e P_e,  f_e = E / (k T) x choices of e,  P_e = mean of its normalised scores
-// (DeepSeek-V3, equations 17 to 20); each of its rows counts it once. It does not depend on how
-// sequences are dealt to ranks and micro-batches.
+// Sums over rows, float64, in row order. Each row counts the load-balance loss once,
+//   sum_e f_e P_e,  f_e = E x choices of e / all choices,  P_e = mean of the normalised scores
+// (DeepSeek-V3, equations 17 to 20, by sequence; Switch, equations 4 to 6, by micro-batch). By
+// sequence or global batch it does not depend on how sequences are dealt to ranks and
+// micro-batches.
 struct RouterStatistics {
   double balance = 0.0;
   double z = 0.0;        // sum of squared log-sum-exps of the logits

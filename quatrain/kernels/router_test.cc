@@ -196,6 +196,50 @@ TEST(Router, WeightsLossesAndGradientsEqualAutograd) {
   }
 }
 
+// sum over rows of sum_e f_e p_e, of the rows of sequences 0 and 2 of three.
+at::Tensor balance_of(const at::Tensor& logits, const RouterRule& rule, std::int64_t seq,
+                      const at::Tensor& f_E) {
+  at::Tensor sum = at::zeros({}, at::kDouble);
+  for (const std::int64_t b : {0, 2}) {
+    const at::Tensor raw = scores(logits.narrow(0, b * seq, seq), rule);
+    sum = sum + (f_E * raw / raw.sum(1, true)).sum();
+  }
+  return sum;
+}
+
+// One f for all rows: of their own choices, of given loads, of none.
+TEST(Router, BalanceOverMicrobatchAndGlobalBatchEqualsAutograd) {
+  const std::int64_t seq = 11;
+  const at::Tensor samples = at::tensor({7, -1, 9}, at::kLong);
+  for (const Named& named : rules()) {
+    SCOPED_TRACE(named.name);
+    const at::Tensor x = random({3 * seq, kExperts}, at::kDouble);
+    const at::Tensor chosen = choose_experts(x, bias_of(named, at::kDouble), named.rule);
+    at::Tensor counts = at::zeros({kExperts}, at::kDouble);
+    for (std::int64_t i = 0; i < chosen.numel(); ++i) {
+      const bool missing = i / named.rule.top_k / seq == 1;
+      if (!missing) counts[chosen.view({-1})[i].item<std::int64_t>()] += 1.0;
+    }
+    const at::Tensor loads = at::arange(kExperts, at::kDouble);
+    const auto share = [](const at::Tensor& l) { return l * double(kExperts) / l.sum(); };
+    const std::vector<std::pair<RouterSequences, at::Tensor>> all{
+        {{seq, samples, BalanceOver::kMicrobatch}, share(counts)},
+        {{seq, samples, BalanceOver::kGlobalBatch, loads}, share(loads)},
+        {{seq, samples, BalanceOver::kGlobalBatch}, at::ones({kExperts}, at::kDouble)}};
+    for (const auto& [sequences, f] : all) {
+      const at::Tensor logits = leaf(x);
+      const at::Tensor want = balance_of(logits, named.rule, seq, f);
+      want.backward();
+      const RouterStatistics got = router_statistics(x, chosen, named.rule, sequences);
+      EXPECT_NEAR(got.balance, want.item<double>(), 1e-12 * got.balance);
+      const at::Tensor none = at::zeros({3 * seq, named.rule.top_k}, at::kDouble);
+      const at::Tensor grad =
+          router_backward(none, x, chosen, named.rule, sequences, {.balance = 1.0});
+      EXPECT_LE((grad - logits.grad()).abs().max().item<double>(), 1e-13);
+    }
+  }
+}
+
 TEST(Router, GradientsEqualFiniteDifferences) {
   const RouterSequences sequences{4, at::tensor({0}, at::kLong)};
   for (const Named& named : rules()) {

@@ -152,7 +152,7 @@ class StageBuilder {
         tp_(tp),
         context_{tp, ep,
                  make_rotary(spec, rotary_positions(spec, options), options.dtype, options.device),
-                 options.capacity, options.recompute == Recompute::kSelective} {}
+                 options.router, options.recompute == Recompute::kSelective} {}
 
   // 0: the embedding, 1 to L the blocks, L + 1 the head.
   void add(int layer) {

@@ -30,7 +30,7 @@ struct BuildOptions {
   // those that hold experts; null: this rank's share of tp holds all of them.
   Communicator* expert_exchange = nullptr;
   ExpertSplit experts{};
-  kernels::ExpertCapacity capacity{};
+  RouterTraining router{};
   std::vector<StageLayers> stages{};  // this rank's, in order; empty: all layers are one stage
 };
 

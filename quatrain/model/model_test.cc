@@ -354,6 +354,42 @@ TEST(Model, case_151_routers_learn_from_the_token_loss) {
   }
 }
 
+// With every rule of the balance loss, and with jitter: along a random direction of all weights.
+TEST(Model, RoutersOfEveryTrainingEqualFiniteDifferences) {
+  using kernels::BalanceOver;
+  for (auto [name, spec] : families()) {
+    if (!spec.experts) continue;
+    spec.experts->aux_loss_coef = 0.3;
+    for (const RouterTraining& router :
+         {RouterTraining{.balance = BalanceOver::kMicrobatch},
+          RouterTraining{.balance = BalanceOver::kGlobalBatch},
+          RouterTraining{.balance = BalanceOver::kMicrobatch, .jitter = 0.2}}) {
+      Model model = make(spec, {.router = router});
+      AccumulatingSink sink;
+      Pass pass = batch(sink);
+      pass.router_loads_LE =
+          testing::random({spec.layers, spec.experts->num_experts}, at::kDouble).abs();
+      run(model, pass);
+      double slope = 0.0;
+      std::vector<std::pair<at::Tensor, at::Tensor>> moves;
+      for (const auto& unit : model.units()) {
+        for (Param& p : unit->params()) {
+          if (!p.grad.defined()) continue;
+          moves.emplace_back(p.value, testing::random(p.value.sizes(), at::kDouble));
+          slope += (moves.back().second * p.grad).sum().item<double>();
+        }
+      }
+      const auto moved = [&](double by) {
+        for (auto& [value, direction] : moves) value.add_(direction, by);
+        const double result = run(model, pass);
+        for (auto& [value, direction] : moves) value.sub_(direction, by);
+        return result;
+      };
+      EXPECT_NEAR((moved(1e-6) - moved(-1e-6)) / 2e-6, slope, 1e-5 * std::abs(slope)) << name;
+    }
+  }
+}
+
 // Masks belong to samples: one batch of four sequences, or four, or two of two.
 TEST(Model, DropoutDoesNotSeeTheCutOfTheBatch) {
   ModelSpec spec = tiny(Family::kGpt2, false);

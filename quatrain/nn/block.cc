@@ -35,7 +35,7 @@ std::unique_ptr<SelfAttention> make_attention(const ModelSpec& spec, std::int64_
 std::unique_ptr<FeedForward> make_mlp(const ModelSpec& spec, std::int64_t layer,
                                       const BlockParams& params, const BlockContext& context) {
   if (const auto* moe = std::get_if<MoeParams>(&params.mlp)) {
-    return std::make_unique<Moe>(spec, layer, *moe, context.tp, context.ep, context.capacity,
+    return std::make_unique<Moe>(spec, layer, *moe, context.tp, context.ep, context.router,
                                  kNorm2.y);
   }
   return std::make_unique<Mlp>(spec, layer, std::get<MlpParams>(params.mlp), context.tp, kNorm2.y);

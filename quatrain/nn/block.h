@@ -29,7 +29,7 @@ struct BlockContext {
   const TensorParallel& tp;  // borrowed
   const ExpertParallel& ep;  // borrowed
   RotaryTables rotary;
-  kernels::ExpertCapacity capacity = {};
+  RouterTraining router = {};
   bool restore_norms = false;  // selective recomputation: norm outputs are made again, not kept
 };
 

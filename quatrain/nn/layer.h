@@ -84,6 +84,7 @@ struct Pass {
       1.0;              // 1 / trained tokens of the global batch, known before the first forward
   double z_loss = 0.0;  // coefficient of the mean squared log-sum-exp
   double router_z_loss = 0.0;  // of routers' logits, every layer's
+  at::Tensor router_loads_LE;  // float64: RouterSums of the step before; undefined in the first
   Mode mode = Mode::kTrain;
   std::uint64_t seed = 0;       // of dropout
   GradSink* grads = nullptr;    // null but in training; the head's forward uses it too

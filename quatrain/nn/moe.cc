@@ -32,10 +32,6 @@ kernels::RouterRule rule_of(const Experts& experts) {
           .top_k_groups = experts.top_k_groups};
 }
 
-kernels::RouterSequences sequences_of(const Pass& pass) {
-  return {pass.positions_BT.size(1), pass.sample_ids_B};
-}
-
 at::Tensor widened(const at::Tensor& x) { return x.to(wide(x.scalar_type())); }
 
 // to += a b.
@@ -50,17 +46,19 @@ void add_product(at::Tensor& to, kernels::Operand a, kernels::Operand b) {
 }  // namespace
 
 Moe::Moe(const ModelSpec& spec, std::int64_t layer, const MoeParams& params,
-         const TensorParallel& tp, const ExpertParallel& ep,
-         const kernels::ExpertCapacity& capacity, std::string_view kept)
+         const TensorParallel& tp, const ExpertParallel& ep, const RouterTraining& training,
+         std::string_view kept)
     : layer_(layer),
       layers_(spec.layers),
       rule_(rule_of(*spec.experts)),
       balance_coef_(spec.experts->aux_loss_coef),
-      capacity_(capacity),
+      capacity_(training.capacity),
+      balance_over_(training.balance),
       params_(params),
       experts_(spec.experts->num_experts, params.experts, ep),
       tp_(tp),
       dropout_(spec.residual_dropout, Dropout::mlp_site(layer), tp),
+      jitter_(training.jitter, layer, tp),
       kept_(kept) {}
 
 bool Moe::needs_x() const {
@@ -71,14 +69,26 @@ bool Moe::keeps_whole_dy(const Pass& pass) const {
   return pass.fused_backward || !tp_.options().gather_again;
 }
 
+kernels::RouterSequences Moe::sequences(const Pass& pass) const {
+  return {.seq = pass.positions_BT.size(1),
+          .samples_B = pass.sample_ids_B,
+          .over = balance_over_,
+          .loads_E = pass.router_loads_LE.defined() ? pass.router_loads_LE[layer_] : at::Tensor()};
+}
+
+at::Tensor Moe::read_by_router(const at::Tensor& x_ND, const Pass& pass) const {
+  return jitter_.read(widened(x_ND), pass);
+}
+
 // Router products are made in the wide type, whatever the model's.
-Moe::Choice Moe::route(const at::Tensor& x_ND, bool limits) const {
+Moe::Choice Moe::route(const at::Tensor& x_ND, const Pass& pass) const {
   const at::Tensor w_ED = widened(params_.router.value());
-  const at::Tensor x = widened(x_ND);
+  const at::Tensor x = read_by_router(x_ND, pass);
   at::Tensor logits_NE = kernels::matmul(kernels::n(x), kernels::t(w_ED));
   const at::Tensor bias_E = params_.bias.present() ? widened(params_.bias.value()) : at::Tensor();
   const at::Tensor experts_Nk = kernels::choose_experts(logits_NE, bias_E, rule_);
-  if (!limits) return {std::move(logits_NE), experts_Nk, experts_Nk};
+  if (pass.mode != Mode::kTrain || !capacity_.limited())
+    return {std::move(logits_NE), experts_Nk, experts_Nk};
   const at::Tensor weights_Nk = kernels::expert_weights(logits_NE, experts_Nk, rule_);
   at::Tensor sent_Nk = kernels::limit_experts(experts_Nk, weights_Nk, logits_NE.size(1), capacity_);
   return {std::move(logits_NE), experts_Nk, std::move(sent_Nk)};
@@ -87,7 +97,7 @@ Moe::Choice Moe::route(const at::Tensor& x_ND, bool limits) const {
 void Moe::observe(const Choice& choice, const Pass& pass) const {
   const auto& [logits_NE, experts_Nk, sent_Nk] = choice;
   const kernels::RouterStatistics seen =
-      kernels::router_statistics(logits_NE, experts_Nk, rule_, sequences_of(pass));
+      kernels::router_statistics(logits_NE, experts_Nk, rule_, sequences(pass));
   RouterSums& sums = pass.sums->router;
   sums.balance += balance_coef_ * seen.balance;
   sums.z += seen.z;
@@ -127,7 +137,7 @@ at::Tensor Moe::forward(const at::Tensor& x_RD, const at::Tensor& residual_RD, c
                         Stash& stash, bool keep_x) const {
   const at::Tensor x_ND = tp_.to_whole(x_RD, pass.positions_BT.numel()).wait();
   if (keep_x) stash.save(tp_.options().gather_again ? x_RD : x_ND, Until::kWeight, kept_);
-  const Choice choice = route(x_ND, pass.mode == Mode::kTrain && capacity_.limited());
+  const Choice choice = route(x_ND, pass);
   if (pass.mode == Mode::kTrain && pass.sums != nullptr) observe(choice, pass);
   stash.save(choice.sent_Nk, experts_.reads_choices() ? Until::kWeight : Until::kInput, kExperts);
   stash.save(choice.logits_NE, Until::kInput, kLogits);
@@ -164,7 +174,7 @@ at::Tensor Moe::router_backward(const at::Tensor& dweights_Nk, const Choice& cho
                                 const Pass& pass, Stash& stash) const {
   if (tp_.sums()) tp_.group().all_reduce(dweights_Nk, ReduceOp::kSum).wait();
   at::Tensor dlogits_NE = kernels::router_backward(
-      dweights_Nk, choice.logits_NE, choice.experts_Nk, rule_, sequences_of(pass),
+      dweights_Nk, choice.logits_NE, choice.experts_Nk, rule_, sequences(pass),
       {.balance = balance_coef_ * pass.loss_scale, .z = pass.router_z_loss * pass.loss_scale});
   if (params_.router.any_trainable()) stash.save(dlogits_NE, Until::kWeight, kDlogits);
   return dlogits_NE;
@@ -186,7 +196,9 @@ at::Tensor Moe::backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash&
   at::Tensor dx_RD = sum.wait();
   const at::Tensor w_ED = widened(params_.router.value());
   const at::Tensor own_RE = tp_.own_rows(dlogits_NE);
-  return dx_RD.add_(kernels::matmul(kernels::n(own_RE), kernels::n(w_ED)));
+  at::Tensor of_router_RD = kernels::matmul(kernels::n(own_RE), kernels::n(w_ED));
+  jitter_.backward_(of_router_RD, pass);
+  return dx_RD.add_(of_router_RD);
 }
 
 void Moe::down_weights(const Pass& pass, Stash& stash) const {
@@ -199,7 +211,9 @@ void Moe::down_weights(const Pass& pass, Stash& stash) const {
 void Moe::up_weights(const Pass& pass, Stash& stash) const {
   at::Tensor x_ND = stash.take(kept_);
   if (tp_.options().gather_again) x_ND = tp_.to_whole(x_ND, pass.positions_BT.numel()).wait();
-  if (stash.has(kDlogits)) pass.grads->outer(params_.router, stash.take(kDlogits), widened(x_ND));
+  if (stash.has(kDlogits)) {
+    pass.grads->outer(params_.router, stash.take(kDlogits), read_by_router(x_ND, pass));
+  }
   if (experts_.reads_x()) experts_.up_weights(x_ND, stash.at(kExperts), pass, stash);
   if (stash.has(kSharedDpre)) pass.grads->outer(params_.shared.up, stash.take(kSharedDpre), x_ND);
 }

@@ -20,6 +20,13 @@
 
 namespace quatrain {
 
+// How routers train.
+struct RouterTraining {
+  kernels::ExpertCapacity capacity{};
+  kernels::BalanceOver balance = kernels::BalanceOver::kSequence;
+  double jitter = 0.0;
+};
+
 struct MoeParams {
   ParamRange router;
   ParamRange bias;                    // of the choice; absent without one
@@ -31,7 +38,7 @@ class Moe final : public FeedForward {
  public:
   // `kept`: the stash's row of the norm's output.
   Moe(const ModelSpec& spec, std::int64_t layer, const MoeParams& params, const TensorParallel& tp,
-      const ExpertParallel& ep, const kernels::ExpertCapacity& capacity, std::string_view kept);
+      const ExpertParallel& ep, const RouterTraining& training, std::string_view kept);
 
   at::Tensor forward(const at::Tensor& x_RD, const at::Tensor& residual_RD, const Pass& pass,
                      Stash& stash, bool keep_x) const override;
@@ -45,7 +52,9 @@ class Moe final : public FeedForward {
     at::Tensor logits_NE, experts_Nk;
     at::Tensor sent_Nk;  // those of them that find room, others as ~expert
   };
-  Choice route(const at::Tensor& x_ND, bool limits) const;
+  Choice route(const at::Tensor& x_ND, const Pass& pass) const;
+  kernels::RouterSequences sequences(const Pass& pass) const;
+  at::Tensor read_by_router(const at::Tensor& x_ND, const Pass& pass) const;
   void observe(const Choice& choice, const Pass& pass) const;
   Choice stashed(Stash& stash) const;
   Choices weighted(const Choice& choice) const;
@@ -65,10 +74,12 @@ class Moe final : public FeedForward {
   kernels::RouterRule rule_;
   double balance_coef_;
   kernels::ExpertCapacity capacity_;
+  kernels::BalanceOver balance_over_;
   MoeParams params_;
   RoutedExperts experts_;
   const TensorParallel& tp_;
   Dropout dropout_;
+  RouterJitter jitter_;
   std::string_view kept_;
 };
 

@@ -181,6 +181,12 @@ class Checker {
       if (c_.training.router_bias_rate > 0.0) {
         add("training.router_bias_rate", "the model has no experts", "router_bias_rate = 0");
       }
+      if (c_.training.router_balance != "sequence") {
+        add("training.router_balance", "the model has no experts", "router_balance = \"sequence\"");
+      }
+      if (c_.training.router_jitter > 0.0) {
+        add("training.router_jitter", "the model has no experts", "router_jitter = 0");
+      }
       if (c_.training.expert_capacity > 0.0) {
         add("training.expert_capacity", "the model has no experts", "expert_capacity = 0");
       }
@@ -205,6 +211,11 @@ class Checker {
   }
 
   void router(const ModelSpec& m) {
+    if (c_.training.router_balance == "global_batch" && p_.post_validation) {
+      add("training.router_balance",
+          "post_validation begins a step before the last one's loads are known",
+          "router_balance = \"sequence\" or \"micro_batch\", or post_validation = false");
+    }
     if (c_.training.router_bias_rate == 0.0) return;
     if (!m.experts->selection_bias) {
       add("training.router_bias_rate",

@@ -50,6 +50,8 @@ struct RunConfig {
     double z_loss = 0.0;
     double router_z_loss = 0.0;
     double router_bias_rate = 0.0;
+    std::string router_balance = "sequence";  // sequence | micro_batch | global_batch
+    double router_jitter = 0.0;
     double expert_capacity = 0.0;  // 0: no choice is dropped
     std::string expert_drop = "position";
     std::int64_t head_chunk_tokens = 512;

@@ -172,6 +172,13 @@ TEST(RunConfig, ExpertsHaveDegreesOfTheirOwn) {
               HasSubstr("etp = 3 neither divides tp = 2 nor is a multiple of it"));
   EXPECT_THAT(to_string(parse(mixtral + "etp = 2\n[training]\nrouter_bias_rate = 0.1\n").problems),
               HasSubstr("the routers of mixtral have no selection bias"));
+  const std::string global = mixtral + "post_validation = true\nschedule = \"zb-h1\"\n[training]\n";
+  EXPECT_THAT(to_string(parse(global + "router_balance = \"global_batch\"\n").problems),
+              HasSubstr("post_validation begins a step before the last one's loads are known"));
+  EXPECT_THAT(to_string(parse(mixtral + "[training]\nrouter_balance = \"batch\"\n").problems),
+              HasSubstr("router_balance"));
+  EXPECT_THAT(to_string(parse(mixtral + "[training]\nrouter_jitter = 0.9\n").problems),
+              HasSubstr("router_jitter"));
 }
 
 TEST(RunConfig, ToTomlRoundTripForEveryModel) {
@@ -193,8 +200,9 @@ TEST(RunConfig, ToTomlRoundTripOfEveryKey) {
   config.run = {"a \"quoted\" name", "out/x", 99, 3};
   config.weights = "/weights";
   config.data = {{{"a", 0.25}, {"b", 3.0}}, {{"v", 1.0}}, "llmc", "bytes", true, 5};
-  config.training = {7,    33,  2,   3,  6, Dtype::kFloat64, Recompute::kFull, {"*q_proj*"},
-                     1e-4, 0.0, 0.0, 0.0, "position", 100};
+  config.training = {
+      7,   33,  2,   3,          6,  Dtype::kFloat64, Recompute::kFull, {"*q_proj*"}, 1e-4,
+      0.0, 0.0, 0.0, "position", 100};
   config.parallel.layers_per_stage = {4};
   config.optimizer = {"sgd", 1e-3, 0.8, 0.99, 1e-9, 0.01, 0.0, 0.9, true};
   config.lr_schedule = {"wsd", "tokens", 1, 2, 0.0};

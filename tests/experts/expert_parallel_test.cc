@@ -83,7 +83,7 @@ TEST(ExpertParallel, case_158_TheSameChoicesAreDropped) {
     for (const kernels::DropBy by : {kernels::DropBy::kPosition, kernels::DropBy::kProbability}) {
       for (const int data : {1, 2, 4}) {
         Recipe recipe = expert_recipe(spec, 3);
-        recipe.capacity = {1.0, by};
+        recipe.router.capacity = {1.0, by};
         const RunResult want = run_on_threads(recipe, {.accumulation = data});
         for (const int tensor : {1, 2}) {
           for (const int ep : {1, 2, 4}) {

@@ -44,6 +44,69 @@ TEST(ExpertCases, case_031_case_032_balance_does_not_see_the_cut_of_the_batch) {
   }
 }
 
+// By micro-batch the loss is another at another micro-batch size, and the same at the same one.
+TEST(ExpertCases, balance_by_micro_batch_sees_its_size_alone) {
+  for (ModelSpec spec : expert_models()) {
+    spec.experts->aux_loss_coef = 10.0;
+    Recipe recipe = expert_recipe(spec, 3);
+    recipe.router = {.balance = kernels::BalanceOver::kMicrobatch, .jitter = 0.2};
+    const RunResult want = run_on_threads(recipe, {.accumulation = 4});
+    for (const Geometry& geometry :
+         {Geometry{.shards = 4},
+          {.shards = 2, .zero_stage = 3, .accumulation = 2, .tensor = 2, .sequence_parallel = true},
+          {.shards = 4, .zero_stage = 1, .ep = 4, .etp = 1},
+          {.accumulation = 4,
+          .schedule = "zb-h1",
+          .tensor = 2,
+          .pipeline = 2,
+          .ep = 2,
+          .etp = 1}}) {
+      const Difference worst = difference(run_on_threads(recipe, geometry), want);
+      EXPECT_LE(worst.max_rel, kTight) << geometry.name() << ": " << worst.where;
+    }
+    EXPECT_GT(difference(one_rank(recipe), want).max_rel, 1e-6);
+  }
+}
+
+// By global batch the first step has even loads and no gradient, later ones those of the step
+// before; on every geometry, at every micro-batch size.
+TEST(ExpertCases, balance_by_global_batch_counts_the_step_before) {
+  for (ModelSpec spec : expert_models()) {
+    Recipe recipe = expert_recipe(spec, 3);
+    recipe.spec.experts->aux_loss_coef = 0.0;
+    const RunResult none = one_rank(recipe);
+    recipe.spec.experts->aux_loss_coef = 10.0;
+    recipe.router.balance = kernels::BalanceOver::kGlobalBatch;
+    const RunResult want = one_rank(recipe);
+    const auto first = compare(want.grads[0], none.grads[0]).front();
+    EXPECT_LE(first.max_rel, kTight) << first.name;
+    EXPECT_GT(compare(want.grads[1], none.grads[1]).front().max_rel, 1e-3);
+    for (const Geometry& geometry :
+         {Geometry{.accumulation = 8},
+          {.shards = 4, .zero_stage = 2, .ep = 2, .etp = 2},
+          {.shards = 2, .accumulation = 2, .tensor = 2, .sequence_parallel = true},
+          {.accumulation = 4, .schedule = "zb-h1", .pipeline = 2}}) {
+      const Difference worst = difference(run_on_threads(recipe, geometry), want);
+      EXPECT_LE(worst.max_rel, kTight) << geometry.name() << ": " << worst.where;
+    }
+  }
+}
+
+// Other draws at another step, none in evaluation, the same behind recomputation.
+TEST(ExpertCases, jitter_is_drawn_again_by_recomputation) {
+  for (const ModelSpec& spec : expert_models()) {
+    Recipe recipe = expert_recipe(spec, 2);
+    const RunResult dry = one_rank(recipe);
+    recipe.router.jitter = 0.3;
+    const RunResult want = one_rank(recipe);
+    EXPECT_GT(difference(dry, want).max_rel, 1e-6);
+    for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+      recipe.recompute = recompute;
+      EXPECT_TRUE(same_bits(one_rank(recipe), want));
+    }
+  }
+}
+
 // The first stage has no router: all stages send the same numbers, and the average is right.
 TEST(ExpertCases, case_074_stages_without_experts_report_with_the_others) {
   ModelSpec spec = with_layers(deepseek(), 4);

@@ -52,6 +52,14 @@ inline std::vector<Geometry> expert_geometries() {
   return all;
 }
 
+// Balance by sequence, by global batch and so again, with and without jitter.
+inline RouterTraining router_in_turn(std::size_t turn) {
+  RouterTraining router;
+  if (turn % 4 >= 2) router.balance = kernels::BalanceOver::kGlobalBatch;
+  if (turn % 5 == 0) router.jitter = 0.1;
+  return router;
+}
+
 // Each with every kind of recomputation, models in turn.
 inline std::vector<Case> expert_parallel_grid(int steps) {
   const OptimizerOptions adamw{.name = "adamw", .lr = 1e-3, .weight_decay = 0.1, .max_norm = 0.5};
@@ -63,6 +71,7 @@ inline std::vector<Case> expert_parallel_grid(int steps) {
       Recipe recipe = expert_recipe(models[turn % models.size()], steps);
       recipe.global_batch = 16;
       recipe.recompute = recompute;
+      recipe.router = router_in_turn(all.size());
       if (all.size() % 3 == 0) recipe.optimizer = adamw;
       if (geometry.chunks > 1) recipe.spec = with_layers(recipe.spec, 4);
       all.push_back({recipe, geometry});

@@ -118,6 +118,7 @@ TrainingState ResumePairs::state(const RankJob& job) const {
   state.seed = (std::uint64_t{1} << 63U) + 3;
   state.optimizer_steps = job.optimizer->steps_done();
   state.data_cursor = {kSaved * recipe_.global_batch, 5};
+  keep_router_loads(state, job.executor);
   return state;
 }
 
@@ -135,6 +136,7 @@ std::string ResumePairs::fault(const Geometry& from, const Geometry& to, FileSys
   TrainingState state =
       load_checkpoint(files, world, saved, state_pieces(job.units, *job.optimizer));
   take_up(job.units, *job.optimizer, state);
+  take_up_router_loads(state, recipe_.spec, job.executor);
   state.optimizer_steps = job.optimizer->steps_done();
   save_state(files, world, again, job, state);
   std::vector<double> losses;

@@ -56,6 +56,16 @@ TEST(Resume, case_046_ExpertsOfAnyRank) {
   }
 }
 
+// A step's balance loss counts the choices of the one before, which the checkpoint has seen.
+TEST(Resume, LoadsOfTheStepBefore) {
+  for (const ModelSpec& spec : many_experts()) {
+    Recipe recipe = recipe_of(spec);
+    recipe.spec.experts->aux_loss_coef = 10.0;
+    recipe.router = {.balance = kernels::BalanceOver::kGlobalBatch, .jitter = 0.1};
+    expect_no_fault(recipe, {3}, 2, expert_resume_geometries());
+  }
+}
+
 TEST(Resume, MomentumOfSgd) {
   Recipe recipe = recipe_of(tensor_qwen3());
   recipe.optimizer = {.name = "sgd", .lr = 0.1, .weight_decay = 0.01, .momentum = 0.9};

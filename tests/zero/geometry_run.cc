@@ -54,7 +54,7 @@ BuildOptions build_options(const Recipe& recipe) {
           .recompute = recipe.recompute,
           .trainable = recipe.trainable,
           .head_chunk_tokens = kHeadChunk,
-          .capacity = recipe.capacity};
+          .router = recipe.router};
 }
 
 SyntheticOptions data_options(const Recipe& recipe, const Plan& plan, int world_rank) {

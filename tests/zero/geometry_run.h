@@ -50,7 +50,7 @@ struct Recipe {
   double z_loss = 0.0;
   double router_z_loss = 0.0;
   double router_bias_rate = 0.0;
-  kernels::ExpertCapacity capacity = {};
+  RouterTraining router = {};
   int steps = 5;
   std::function<std::int64_t(std::int64_t sample)> trained = nullptr;  // SyntheticOptions'
   // Changes what was drawn: of each parameter this rank's part, [numel], and its first element.
