@@ -4,9 +4,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "quatrain/kernels/dispatch.h"
+#include "quatrain/kernels/flops.h"
+#include "quatrain/kernels/gemm.h"
 #include "quatrain/kernels/parallel.h"
 
 namespace quatrain::kernels {
@@ -160,12 +163,89 @@ at::Tensor row_dots(const at::Tensor& a_MD, const at::Tensor& b_MD) {
   return dots_M;
 }
 
+namespace {
+
+// A piece with fewer rows takes other code paths in the BLAS, with other bits.
+constexpr std::int64_t kMinRows = 4;
+
+struct Grouped {
+  const at::Tensor &out_MO, &x_MI;
+  std::span<const at::Tensor> matrices;
+  bool transposed;
+  std::span<const std::int64_t> begin;
+};
+
+// Rows [first, last), by the calling thread.
+template <class T>
+void multiply_rows(const Grouped& g, std::int64_t first, std::int64_t last) {
+  const std::int64_t out_stride = g.out_MO.stride(0), x_stride = g.x_MI.stride(0);
+  const T* x = data<T>(g.x_MI);
+  T* out = mutable_data<T>(g.out_MO);
+  for (std::size_t e = 0; e < g.matrices.size(); ++e) {
+    const std::int64_t from = std::max(g.begin[e], first), to = std::min(g.begin[e + 1], last);
+    if (from >= to) continue;
+    const at::Tensor& w = g.matrices[e];
+    gemm<T>({to - from, g.out_MO.size(1), g.x_MI.size(1)}, T(1), {x + from * x_stride, x_stride},
+            {data<T>(w), w.stride(0), g.transposed}, T(0), out + from * out_stride, out_stride);
+  }
+}
+
+// Near row `even`, so that no run is left with a piece that is too small.
+std::int64_t row_cut(std::span<const std::int64_t> begin, std::int64_t even) {
+  if (even == 0) return 0;
+  const auto next = std::upper_bound(begin.begin(), begin.end(), even);
+  if (next == begin.end()) return begin.back();
+  const std::int64_t run = *(next - 1);
+  const std::int64_t cut = run + (even - run) / kMinRows * kMinRows;
+  return *next - cut < kMinRows ? *next : cut;
+}
+
+// Even parts of all rows, one a thread: the team starts once, and only matrices at a cut are read
+// by two threads.
+template <class T>
+void multiply_by_rows(const Grouped& g) {
+  const std::int64_t pieces = num_threads(), rows = g.begin.back();
+  parallel_pieces(static_cast<int>(pieces), [&](int piece) {
+    multiply_rows<T>(g, row_cut(g.begin, rows * piece / pieces),
+                     row_cut(g.begin, rows * (piece + 1) / pieces));
+  });
+}
+
+// Whether every thread gets whole runs, or nearly so.
+bool many_runs(const Grouped& g) {
+  std::int64_t runs = 0;
+  for (std::size_t e = 0; e + 1 < g.begin.size(); ++e) runs += g.begin[e + 1] > g.begin[e] ? 1 : 0;
+  return runs >= 2 * num_threads();
+}
+
+// As matmul_out() of every run.
+bool by_rows(const Grouped& g) {
+  const at::ScalarType dtype = g.out_MO.scalar_type();
+  if (dtype == at::kBFloat16 || g.x_MI.size(1) == 0 || !many_runs(g)) return false;
+  check_rows(g.x_MI, "x");
+  check_rows(g.out_MO, "out");
+  for (const at::Tensor& w : g.matrices) {
+    CHECK(w.dim() == 2 && w.stride(1) == 1 && w.scalar_type() == dtype &&
+              w.size(g.transposed ? 1 : 0) == g.x_MI.size(1) &&
+              w.size(g.transposed ? 0 : 1) == g.out_MO.size(1),
+          "an expert's matrix does not fit {} -> {}", g.x_MI.size(1), g.out_MO.size(1));
+  }
+  CHECK(g.x_MI.scalar_type() == dtype, "rows are {}, outputs {}",
+        c10::toString(g.x_MI.scalar_type()), c10::toString(dtype));
+  count_flops(2 * g.begin.back() * g.out_MO.size(1) * g.x_MI.size(1));
+  dtype == at::kDouble ? multiply_by_rows<double>(g) : multiply_by_rows<float>(g);
+  return true;
+}
+
+}  // namespace
+
 void grouped_matmul_out(at::Tensor& out_MO, const at::Tensor& x_MI,
                         std::span<const at::Tensor> matrices, bool transposed,
                         std::span<const std::int64_t> begin) {
   CHECK(begin.size() == matrices.size() + 1 && begin.back() == x_MI.size(0) &&
             out_MO.size(0) == x_MI.size(0),
         "{} matrices for {} runs of {} rows", matrices.size(), begin.size() - 1, x_MI.size(0));
+  if (by_rows({out_MO, x_MI, matrices, transposed, begin})) return;
   for (std::size_t e = 0; e < matrices.size(); ++e) {
     const std::int64_t count = begin[e + 1] - begin[e];
     if (count == 0) continue;

@@ -120,6 +120,31 @@ TEST(ExpertRows, GroupedProductsAreALoopOfProducts) {
   }
 }
 
+// Small runs at the front, at the cuts and at the back; none left out, on one thread and on more.
+TEST(ExpertRows, GroupedProductsCoverRunsOfAnyLength) {
+  for (const std::vector<std::int64_t>& begin : std::vector<std::vector<std::int64_t>>{
+           {0, 1, 3, 12, 12, 13}, {0, 0, 2, 4, 6, 8}, {0, 3, 17, 18, 40, 41}, {0, 9, 9, 9, 9, 9}}) {
+    const at::Tensor x = random({begin.back(), 12}, at::kDouble);
+    std::vector<at::Tensor> matrices;
+    for (int e = 0; e < 5; ++e) matrices.push_back(random({20, 12}, at::kDouble));
+    const auto product = [&] {
+      at::Tensor out = testing::poisoned_like(random({begin.back(), 20}, at::kDouble));
+      grouped_matmul_out(out, x, matrices, true, begin);
+      return std::vector<at::Tensor>{out};
+    };
+    testing::with_threads(product, [&](const auto& one, const auto& other) {
+      for (const auto& got : {one[0], other[0]}) {
+        for (std::size_t e = 0; e < 5; ++e) {
+          const std::int64_t count = begin[e + 1] - begin[e];
+          if (count == 0) continue;
+          const at::Tensor want = x.narrow(0, begin[e], count).matmul(matrices[e].t());
+          EXPECT_LE(relative(got.narrow(0, begin[e], count), want), 1e-13);
+        }
+      }
+    });
+  }
+}
+
 TEST(ExpertRows, RefuseWhatDoesNotFit) {
   const at::Tensor experts = at::full({4, 1}, 3, at::TensorOptions(at::kLong));
   EXPECT_ANY_THROW(sort_by_expert(experts, 3));

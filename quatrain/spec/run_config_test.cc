@@ -200,9 +200,22 @@ TEST(RunConfig, ToTomlRoundTripOfEveryKey) {
   config.run = {"a \"quoted\" name", "out/x", 99, 3};
   config.weights = "/weights";
   config.data = {{{"a", 0.25}, {"b", 3.0}}, {{"v", 1.0}}, "llmc", "bytes", true, 5};
-  config.training = {
-      7,   33,  2,   3,          6,  Dtype::kFloat64, Recompute::kFull, {"*q_proj*"}, 1e-4,
-      0.0, 0.0, 0.0, "position", 100};
+  config.training = {7,
+                     33,
+                     2,
+                     3,
+                     6,
+                     Dtype::kFloat64,
+                     Recompute::kFull,
+                     {"*q_proj*"},
+                     1e-4,
+                     0.0,
+                     0.0,
+                     "sequence",
+                     0.0,
+                     0.0,
+                     "position",
+                     100};
   config.parallel.layers_per_stage = {4};
   config.optimizer = {"sgd", 1e-3, 0.8, 0.99, 1e-9, 0.01, 0.0, 0.9, true};
   config.lr_schedule = {"wsd", "tokens", 1, 2, 0.0};

@@ -60,7 +60,6 @@ TEST(Resume, case_046_ExpertsOfAnyRank) {
 TEST(Resume, LoadsOfTheStepBefore) {
   for (const ModelSpec& spec : many_experts()) {
     Recipe recipe = recipe_of(spec);
-    recipe.spec.experts->aux_loss_coef = 10.0;
     recipe.router = {.balance = kernels::BalanceOver::kGlobalBatch, .jitter = 0.1};
     expect_no_fault(recipe, {3}, 2, expert_resume_geometries());
   }
