@@ -77,7 +77,7 @@ EvalReport evaluate(Model& model, ZeroUnits& units, Pipeline& pipeline, DataLoad
     for (int m = 0; m < count; ++m) {
       const Batch& batch = data.microbatch(step, m);
       sequences += sequences_in(batch);
-      passes.push_back(evaluation_pass(batch, step, m));
+      passes.push_back(evaluation_pass(batch, step, m, model.context_parallel()));
     }
     stages.begin(std::move(passes));
     TraceRecorder trace;
@@ -90,9 +90,10 @@ EvalReport evaluate(Model& model, ZeroUnits& units, Pipeline& pipeline, DataLoad
   const at::Tensor loss = at::tensor({loss_sum}, at::TensorOptions(at::kDouble));
   const at::Tensor counted = at::tensor({tokens}, at::TensorOptions(at::kLong));
   const at::Tensor read = at::tensor({sequences}, at::TensorOptions(at::kLong));
-  for (const at::Tensor& sum : {loss, counted, read}) {
-    units.readers().all_reduce(sum, ReduceOp::kSum).wait();
+  for (const at::Tensor& sum : {loss, counted}) {
+    units.seers().all_reduce(sum, ReduceOp::kSum).wait();
   }
+  units.readers().all_reduce(read, ReduceOp::kSum).wait();
   for (const at::Tensor& of_last_stage : {loss, counted}) {
     units.stage_ranks().all_reduce(of_last_stage, ReduceOp::kSum).wait();
   }

@@ -130,7 +130,7 @@ void Executor::Impl::begin(int num_microbatches, std::int64_t step) {
                             .router_loads_LE = update.router_loads()};
   std::vector<Pass> passes;
   for (int m = 0; m < num_microbatches; ++m) {
-    passes.push_back(training_pass(data.microbatch(step, m), context, m));
+    passes.push_back(training_pass(data.microbatch(step, m), context, m, model.context_parallel()));
   }
   stages.begin(std::move(passes));
   units.begin_step(&trace);

@@ -10,6 +10,8 @@ BuildOptions build_options(const RankJobOptions& options, const Pipeline& pipeli
   build.stages = stages_of_rank(stage_layers(options.spec.layers, options.plan.stage_begin),
                                 pipeline.rank_of_stage(), pipeline.rank());
   build.tp = groups.tensor.get();
+  build.cp = groups.context.get();
+  build.context = context_split(options.plan, mesh.rank());
   if (groups.experts) {
     build.expert_exchange = groups.experts->exchange.get();
     build.experts = *tensor_split(options.plan, mesh.rank()).experts;

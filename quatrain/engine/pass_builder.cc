@@ -4,20 +4,22 @@
 namespace quatrain {
 namespace {
 
-Pass pass_of(const Batch& batch) {
+Pass pass_of(const Batch& batch, const ContextParallel& cp) {
   Pass pass;
-  pass.tokens_BT = batch.tokens_BT;
-  pass.positions_BT = batch.positions_BT;
-  pass.documents_BT = batch.documents_BT;
+  pass.tokens_BT = cp.own(batch.tokens_BT, 1);
+  pass.positions_BT = cp.own(batch.positions_BT, 1);
+  pass.documents_BS = batch.documents_BT;
+  pass.seq = batch.positions_BT.size(1);
   pass.sample_ids_B = batch.sample_ids_B;
-  pass.labels_BT = batch.labels_BT;
+  if (batch.labels_BT.defined()) pass.labels_BT = cp.own(batch.labels_BT, 1);
   return pass;
 }
 
 }  // namespace
 
-Pass training_pass(const Batch& batch, const StepContext& context, int microbatch) {
-  Pass pass = pass_of(batch);
+Pass training_pass(const Batch& batch, const StepContext& context, int microbatch,
+                   const ContextParallel& cp) {
+  Pass pass = pass_of(batch, cp);
   pass.step = context.step;
   pass.microbatch = microbatch;
   pass.loss_scale = context.loss_scale;
@@ -30,8 +32,9 @@ Pass training_pass(const Batch& batch, const StepContext& context, int microbatc
   return pass;
 }
 
-Pass evaluation_pass(const Batch& batch, std::int64_t step, int microbatch) {
-  Pass pass = pass_of(batch);
+Pass evaluation_pass(const Batch& batch, std::int64_t step, int microbatch,
+                     const ContextParallel& cp) {
+  Pass pass = pass_of(batch, cp);
   pass.step = step;
   pass.microbatch = microbatch;
   pass.mode = Mode::kEval;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "quatrain/data/data_loader.h"
+#include "quatrain/nn/context_parallel.h"
 #include "quatrain/nn/layer.h"
 
 namespace quatrain {
@@ -18,9 +19,12 @@ struct StepContext {
   double router_z_loss = 0.0;
   at::Tensor router_loads_LE{};  // of the step before
 };
-Pass training_pass(const Batch& batch, const StepContext& context, int microbatch);
+// `cp`: of each sequence this rank's tokens are taken.
+Pass training_pass(const Batch& batch, const StepContext& context, int microbatch,
+                   const ContextParallel& cp);
 
 // Loss only, unscaled.
-Pass evaluation_pass(const Batch& batch, std::int64_t step, int microbatch);
+Pass evaluation_pass(const Batch& batch, std::int64_t step, int microbatch,
+                     const ContextParallel& cp);
 
 }  // namespace quatrain

@@ -15,7 +15,7 @@ RankGroups make_rank_groups(Communicator& world, const Mesh& mesh, bool experts)
     return world.group(mesh.group(axes), group_name(mesh, axes));
   };
   const auto control = [&](AxisSet axes) { return world.group(mesh.group(axes), "control"); };
-  const AxisSet shard = Axis::kDpShard;
+  const AxisSet shard{Axis::kDpShard, Axis::kCp};
   const AxisSet all = shard | Axis::kDpReplicate;
   RankGroups groups;
   groups.all = group(all);
@@ -23,7 +23,9 @@ RankGroups make_rank_groups(Communicator& world, const Mesh& mesh, bool experts)
   groups.replicate = group(Axis::kDpReplicate);
   groups.tensor_listener = std::make_unique<CommListener>();
   groups.tensor = make_timed(group(Axis::kTp), *groups.tensor_listener);
+  groups.context = make_timed(group(Axis::kCp), *groups.tensor_listener);
   groups.pipe = group(Axis::kPp);
+  groups.control.samples = control(all - Axis::kCp);
   groups.control.all = control(all);
   groups.control.pipe = control(Axis::kPp);
   groups.control.shard = control(shard);

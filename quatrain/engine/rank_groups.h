@@ -11,14 +11,16 @@
 namespace quatrain {
 
 struct RankGroups {
-  std::unique_ptr<Communicator> all;              // every data rank: dp_replicate x dp_shard
+  std::unique_ptr<Communicator> all;              // dp_replicate x dp_shard x cp: other tokens each
   std::unique_ptr<Communicator> shard;            // ranks that share one copy of the parameters
   std::unique_ptr<Communicator> replicate;        // ranks that hold the same shard
   std::unique_ptr<CommListener> tensor_listener;  // hears of the next one's operations
   std::unique_ptr<Communicator> tensor;           // ranks that share each matrix
+  std::unique_ptr<Communicator> context;          // ranks that share each sequence
   std::unique_ptr<Communicator> pipe;             // ranks that hold the stages between them
   // The same ranks again, for control traffic.
   struct Control {
+    std::unique_ptr<Communicator> samples;       // dp_replicate x dp_shard: each sample once
     std::unique_ptr<Communicator> all;           // counts and losses: each token is seen once here
     std::unique_ptr<Communicator> pipe;          // numbers and tensors of other stages
     std::unique_ptr<Communicator> shard;         // pieces of a unit

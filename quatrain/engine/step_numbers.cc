@@ -56,8 +56,8 @@ StepNumbers::StepNumbers(ZeroUnits& units, const std::vector<std::string>& names
   }
   maximums()[0] = seen_here.max_logit;
   maximums()[1] = seen_here.max_attention_lse;
-  units.readers().all_reduce(seen(), ReduceOp::kSum).wait();
-  units.readers().all_reduce(maximums(), ReduceOp::kMax).wait();
+  units.seers().all_reduce(seen(), ReduceOp::kSum).wait();
+  units.seers().all_reduce(maximums(), ReduceOp::kMax).wait();
   units.tensor_ranks().all_reduce(maximums(), ReduceOp::kMax).wait();
 }
 

@@ -52,8 +52,10 @@ class ZeroUnits {
   // The ranks that hold every expert of their layers between them, each in whole shards.
   bool has_experts() const { return groups_.experts.has_value(); }
   Communicator& expert_ranks() { return *groups_.experts->control_block; }
-  // The ranks that read each sample of a step between them, for control traffic.
-  Communicator& readers() { return *groups_.control.all; }
+  // The ranks that read each sample of a step between them, and those that see each token, for
+  // control traffic.
+  Communicator& readers() { return *groups_.control.samples; }
+  Communicator& seers() { return *groups_.control.all; }
   // The ranks that hold the stages between them, for control traffic.
   Communicator& stage_ranks() { return *groups_.control.pipe; }
   // Hears of what layers send over the ranks that share each matrix.

@@ -179,20 +179,25 @@ std::vector<double> summed(const std::vector<std::int64_t>& counts, std::int64_t
   return loads;
 }
 
-// f of every sequence, [B, E].
+// f of every sequence, [B, E], of choices that these rows or all of the sequences' make.
 template <class T>
-std::vector<T> shares(const std::vector<std::int64_t>& counts, std::int64_t experts,
+std::vector<T> shares(const std::vector<std::int64_t>& here, std::int64_t experts,
                       std::int64_t top_k, const RouterSequences& sequences) {
+  std::vector<std::int64_t> counts = here;
+  if (sequences.counts_BE.defined()) {
+    std::copy_n(data<std::int64_t>(sequences.counts_BE), counts.size(), counts.begin());
+  }
   std::vector<T> f;
   f.reserve(counts.size());
   if (sequences.over == BalanceOver::kSequence) {
-    const double factor = static_cast<double>(experts) / static_cast<double>(top_k * sequences.seq);
+    const double factor =
+        static_cast<double>(experts) / static_cast<double>(top_k * sequences.whole_rows());
     for (const std::int64_t count : counts) f.push_back(T(factor * static_cast<double>(count)));
     return f;
   }
-  const bool here = sequences.over == BalanceOver::kMicrobatch;
+  const bool measured = sequences.over == BalanceOver::kMicrobatch;
   const std::vector<T> all =
-      fractions<T>(here ? summed(counts, experts) : given_loads(sequences.loads_E, experts));
+      fractions<T>(measured ? summed(counts, experts) : given_loads(sequences.loads_E, experts));
   while (f.size() < counts.size()) f.insert(f.end(), all.begin(), all.end());
   return f;
 }
@@ -336,6 +341,14 @@ at::Tensor expert_weights(const at::Tensor& logits_NE, const at::Tensor& experts
     });
   });
   return weights_Nk;
+}
+
+at::Tensor choices_of_sequences(const at::Tensor& experts_Nk, std::int64_t experts,
+                                const RouterSequences& sequences) {
+  const std::vector<std::int64_t> counts = choices(experts_Nk, experts, sequences);
+  at::Tensor counts_BE = at::empty({sequences.samples_B.numel(), experts}, at::kLong);
+  std::copy(counts.begin(), counts.end(), mutable_data<std::int64_t>(counts_BE));
+  return counts_BE;
 }
 
 RouterStatistics router_statistics(const at::Tensor& logits_NE, const at::Tensor& experts_Nk,

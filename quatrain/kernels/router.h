@@ -57,7 +57,15 @@ struct RouterSequences {
   at::Tensor samples_B;  // int64; negative: the sequence is missing and counts in nothing
   BalanceOver over = BalanceOver::kSequence;
   at::Tensor loads_E{};  // float64, of kGlobalBatch; undefined or all zero: an even load
+  // Where these rows are a part of each sequence: the rows of the whole, and the choices of all.
+  std::int64_t whole = 0;  // 0: seq
+  at::Tensor counts_BE{};  // int64
+  std::int64_t whole_rows() const { return whole > 0 ? whole : seq; }
 };
+
+// Choices of each expert by sequence, int64 [B, E]; of missing sequences none.
+at::Tensor choices_of_sequences(const at::Tensor& experts_Nk, std::int64_t experts,
+                                const RouterSequences& sequences);
 
 // Sums over rows, float64, in row order. Each row counts the load-balance loss once,
 //   sum_e f_e P_e,  f_e = E x choices of e / all choices,  P_e = mean of the normalised scores

@@ -7,10 +7,11 @@
 
 namespace quatrain {
 
-// "dp" for a group that spans all data ranks, "edp" for all that hold the same experts; else the
+// "dp" for a group that spans all ranks with other tokens, "edp" for all that hold the same experts; else the
 // axes' own names ("dp_shard").
 inline std::string group_name(const Mesh& mesh, AxisSet axes) {
-  const AxisSet data = AxisSet(Axis::kDpReplicate) | Axis::kDpShard;
+  if (axes == AxisSet(Axis::kCp)) return "cp";
+  const AxisSet data{Axis::kDpReplicate, Axis::kDpShard, Axis::kCp};
   if ((axes - data).empty() && mesh.degree(axes) == mesh.degree(data)) return "dp";
   const AxisSet copies = AxisSet(Axis::kEdpReplicate) | Axis::kEdpShard;
   if ((axes - copies).empty() && mesh.degree(axes) == mesh.degree(copies)) return "edp";

@@ -74,19 +74,6 @@ void append(std::vector<Range>& to, const std::vector<Range>& more) {
   }
 }
 
-std::vector<Range> cut_ranges(const std::vector<Range>& ranges, const Shard& shard, int degree,
-                              int coord) {
-  std::vector<Range> result;
-  for (const Range& part : cut(total(ranges), shard, degree, coord)) {
-    append(result, subrange(ranges, part));
-  }
-  if (result.empty()) {
-    const std::int64_t at = ranges.empty() ? 0 : ranges.front().begin;
-    result.push_back({at, at});
-  }
-  return result;
-}
-
 std::vector<std::vector<Range>> ranges_of(const ShardSpec& spec,
                                           std::span<const std::int64_t> global, const Mesh& mesh) {
   std::vector<std::vector<Range>> ranges;
@@ -137,6 +124,19 @@ std::vector<Range> cut(std::int64_t size, const Shard& shard, int degree, int co
               piece(size, 2 * pieces, 2 * pieces - 1 - index, shard.grain)};
   }
   return {};
+}
+
+std::vector<Range> cut_ranges(const std::vector<Range>& ranges, const Shard& shard, int degree,
+                              int coord) {
+  std::vector<Range> result;
+  for (const Range& part : cut(total(ranges), shard, degree, coord)) {
+    append(result, subrange(ranges, part));
+  }
+  if (result.empty()) {
+    const std::int64_t at = ranges.empty() ? 0 : ranges.front().begin;
+    result.push_back({at, at});
+  }
+  return result;
 }
 
 std::vector<Box> ShardSpec::boxes(std::span<const std::int64_t> global, const Mesh& mesh) const {

@@ -145,12 +145,12 @@ std::int64_t rotary_positions(const ModelSpec& spec, const BuildOptions& options
 class StageBuilder {
  public:
   StageBuilder(const ModelSpec& spec, const BuildOptions& options, const Units& units,
-               const TensorParallel& tp, const ExpertParallel& ep)
+               const ModelRanks& ranks)
       : spec_(spec),
         options_(options),
         units_(units),
-        tp_(tp),
-        context_{tp, ep,
+        tp_(ranks.tp),
+        context_{ranks,
                  make_rotary(spec, rotary_positions(spec, options), options.dtype, options.device),
                  options.router, options.recompute == Recompute::kSelective} {}
 
@@ -188,7 +188,7 @@ class StageBuilder {
     std::vector<ParamUnit*> units{&next_unit()};
     if (spec_.layer_is_sparse(index)) units.push_back(&next_unit());
     const std::int64_t held =
-        spec_.experts ? context_.ep.held(spec_.experts->num_experts).size() : 0;
+        spec_.experts ? context_.ranks.ep.held(spec_.experts->num_experts).size() : 0;
     const BlockParams params = deal_block(spec_, units, held);
     auto block = std::make_unique<Block>(spec_, index, std::move(units), params, context_);
     if (options_.recompute != Recompute::kFull) return block;
@@ -232,9 +232,8 @@ Units build_units(const ModelSpec& spec, const BuildOptions& options,
 
 std::vector<std::unique_ptr<Layer>> build_layers(const ModelSpec& spec, const BuildOptions& options,
                                                  const std::vector<StageLayers>& stages,
-                                                 const Units& units, const TensorParallel& tp,
-                                                 const ExpertParallel& ep) {
-  StageBuilder builder(spec, options, units, tp, ep);
+                                                 const Units& units, const ModelRanks& ranks) {
+  StageBuilder builder(spec, options, units, ranks);
   for (const StageLayers& stage : stages) {
     for (int layer = stage.begin; layer < stage.end; ++layer) builder.add(layer);
   }

@@ -15,11 +15,10 @@ using Units = std::vector<std::unique_ptr<ParamUnit>>;
 // unit_specs() of these stages.
 Units build_units(const ModelSpec& spec, const BuildOptions& options,
                   const std::vector<StageLayers>& stages, const TensorSplit& split);
-// The stages' layers over those units (borrowed, as `tp` and `ep` are). Throws ConfigError for
+// The stages' layers over those units (borrowed, as `ranks` are). Throws ConfigError for
 // families that have no blocks yet.
 std::vector<std::unique_ptr<Layer>> build_layers(const ModelSpec& spec, const BuildOptions& options,
                                                  const std::vector<StageLayers>& stages,
-                                                 const Units& units, const TensorParallel& tp,
-                                                 const ExpertParallel& ep);
+                                                 const Units& units, const ModelRanks& ranks);
 
 }  // namespace quatrain

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quatrain/nn/context_parallel.h"
 #include "quatrain/nn/layer.h"
 #include "quatrain/nn/moe.h"
 #include "quatrain/nn/tensor_parallel.h"
@@ -30,6 +31,8 @@ struct BuildOptions {
   // those that hold experts; null: this rank's share of tp holds all of them.
   Communicator* expert_exchange = nullptr;
   ExpertSplit experts{};
+  Communicator* cp = nullptr;  // ranks that share sequences (borrowed); null: one alone
+  ContextSplit context{};      // how they do
   RouterTraining router{};
   std::vector<StageLayers> stages{};  // this rank's, in order; empty: all layers are one stage
 };
@@ -47,6 +50,7 @@ class Model {
   at::ScalarType dtype() const { return dtype_; }
   at::Device device() const { return device_; }
   const TensorParallel& tensor_parallel() const { return *tp_; }
+  const ContextParallel& context_parallel() const { return *cp_; }
   // How this rank shares matrices and experts with others.
   const TensorSplit& split() const { return split_; }
   // Key and value heads of this rank, and how many neighbours hold the same.
@@ -72,6 +76,7 @@ class Model {
   std::unique_ptr<TensorParallel> tp_;
   TensorSplit split_;
   std::unique_ptr<ExpertParallel> ep_;
+  std::unique_ptr<ContextParallel> cp_;
   std::vector<std::unique_ptr<ParamUnit>> units_;
   std::vector<std::unique_ptr<Layer>> layers_;
 };

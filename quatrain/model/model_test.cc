@@ -101,7 +101,7 @@ Pass batch(GradSink& sink, std::int64_t sequences = 2, std::int64_t seq = 9) {
 
 Pass part_of(const Pass& pass, std::int64_t begin, std::int64_t count) {
   Pass part = pass;
-  for (at::Tensor* t : {&part.tokens_BT, &part.positions_BT, &part.documents_BT, &part.labels_BT,
+  for (at::Tensor* t : {&part.tokens_BT, &part.positions_BT, &part.documents_BS, &part.labels_BT,
                         &part.sample_ids_B}) {
     if (t->defined()) *t = t->narrow(0, begin, count);
   }
@@ -176,7 +176,7 @@ TEST(Model, EqualsAutograd) {
       Model model = make(spec);
       AccumulatingSink sink;
       Pass pass = batch(sink);
-      if (documents) pass.documents_BT = testing::below(2, {2, 9}).cumsum(1);
+      if (documents) pass.documents_BS = testing::below(2, {2, 9}).cumsum(1);
       ReferenceModel reference(model, pass);
       const at::Tensor want = reference.loss();
       want.backward();

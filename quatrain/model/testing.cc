@@ -66,7 +66,7 @@ at::Tensor ReferenceModel::attention(const at::Tensor& x, const std::string& in,
     k = testing::ref_rope(k, pass_.positions_BT, spec_.rope.theta);
   }
   const at::Tensor out =
-      testing::ref_attention(q, k, heads("v_proj"), spec_.layer_window(layer), pass_.documents_BT);
+      testing::ref_attention(q, k, heads("v_proj"), spec_.layer_window(layer), pass_.documents_BS);
   return project(out.reshape({x.size(0), x.size(1), -1}),
                  in + (spec_.family == Family::kGpt2 ? "c_proj" : "o_proj"));
 }
@@ -97,7 +97,7 @@ at::Tensor ReferenceModel::latent_attention(const at::Tensor& x, const std::stri
   const at::Tensor q = at::cat({q_all.narrow(3, 0, n), rope_neighbours(q_all.narrow(3, n, r))}, 3);
   const at::Tensor k = at::cat({kv.narrow(3, 0, n), k_rope.expand({-1, -1, spec_.heads, -1})}, 3);
   const at::Tensor out =
-      testing::ref_attention(q, k, kv.narrow(3, n, l.v_head_dim), 0, pass_.documents_BT);
+      testing::ref_attention(q, k, kv.narrow(3, n, l.v_head_dim), 0, pass_.documents_BS);
   return project(out.reshape({x.size(0), x.size(1), -1}), in + "o_proj");
 }
 

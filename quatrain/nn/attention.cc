@@ -3,7 +3,7 @@
 // their gradients: nothing is copied between the projection and the kernel.
 #include "quatrain/nn/attention.h"
 
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cmath>
@@ -23,6 +23,8 @@ constexpr std::string_view kK = "attn.k";
 constexpr std::string_view kQRstd = "attn.q_rstd";
 constexpr std::string_view kKRstd = "attn.k_rstd";
 constexpr std::string_view kOut = "attn.out";
+constexpr std::string_view kHeads = "attn.heads";  // exchanged q, k and v, and what came of them
+constexpr std::string_view kHeadsOut = "attn.heads_out";
 constexpr std::string_view kLse = "attn.lse";
 constexpr std::string_view kDqkv = "attn.dqkv";
 constexpr std::string_view kDqGain = "attn.dq_gain";
@@ -36,7 +38,7 @@ at::Tensor rows_of_heads(const at::Tensor& x_BTHd) {
 }  // namespace
 
 Attention::Attention(const ModelSpec& spec, std::int64_t layer, const AttentionParams& params,
-                     RotaryTables rotary, const TensorParallel& tp, std::string_view kept)
+                     RotaryTables rotary, const ModelRanks& ranks, std::string_view kept)
     : layer_(layer),
       head_dim_(spec.head_dim),
       heads_local_(params.qkv.first->local_shape[0] / spec.head_dim),
@@ -46,9 +48,10 @@ Attention::Attention(const ModelSpec& spec, std::int64_t layer, const AttentionP
       q_norm_(params.q_norm),
       k_norm_(params.k_norm),
       rotary_(std::move(rotary)),
-      qkv_(tp, params.qkv, params.qkv_bias, kept),
-      out_(tp, params.out, params.out_bias, kDy),
-      dropout_(spec.residual_dropout, Dropout::attention_site(layer), tp) {}
+      context_(ranks.cp),
+      qkv_(ranks.tp, params.qkv, params.qkv_bias, kept),
+      out_(ranks.tp, params.out, params.out_bias, kDy),
+      dropout_(spec.residual_dropout, Dropout::attention_site(layer), ranks.tp) {}
 
 Attention::Heads Attention::split(const at::Tensor& qkv, const Pass& pass) const {
   const std::int64_t batch = pass.positions_BT.size(0);
@@ -65,8 +68,10 @@ Attention::Heads Attention::normalise(const Heads& raw, Stash& stash) const {
   kernels::NormOut k_out = kernels::norm_forward(k, {}, k_norm_.value(), {}, norm_eps_, false);
   stash.save(std::move(q_out.rstd), Until::kInput, kQRstd);
   stash.save(std::move(k_out.rstd), Until::kInput, kKRstd);
-  stash.save(q_out.y, Until::kInput, kQ);
-  stash.save(k_out.y, Until::kInput, kK);
+  if (!context_.exchanges()) {
+    stash.save(q_out.y, Until::kInput, kQ);
+    stash.save(k_out.y, Until::kInput, kK);
+  }
   return {q_out.y.view(raw.q.sizes()), k_out.y.view(raw.k.sizes()), raw.v};
 }
 
@@ -85,6 +90,22 @@ void Attention::rotate(const at::Tensor& qkv, Heads& heads, const Pass& pass, bo
   }
 }
 
+ContextMask Attention::mask(const Pass& pass) const {
+  return {.seq = pass.whole_seq(),
+          .scale = 1.0 / std::sqrt(static_cast<double>(head_dim_)),
+          .window = window_,
+          .documents_BS = pass.documents_BS};
+}
+
+// A decoder's ranks have all tokens each.
+ContextParallel::Attended Attention::attend(const Heads& heads, const Pass& pass) const {
+  const ContextMask seen = mask(pass);
+  if (pass.mode != Mode::kDecode) return context_.forward(heads, seen);
+  kernels::AttentionOut out =
+      kernels::attention(heads.q, heads.k, heads.v, seen.scale, {seen.window, seen.documents_BS});
+  return {std::move(out.out_BTHd), std::move(out.lse_BHT), {}, {}};
+}
+
 at::Tensor Attention::forward(const at::Tensor& x_RD, const Pass& pass, Stash& stash,
                               bool keep_x) const {
   const at::Tensor qkv = qkv_.forward(x_RD, pass, stash, keep_x);
@@ -96,20 +117,25 @@ at::Tensor Attention::forward(const at::Tensor& x_RD, const Pass& pass, Stash& s
   if (pass.mode == Mode::kDecode && pass.cache != nullptr) {
     std::tie(heads.k, heads.v) = pass.cache->append(layer_, heads.k, heads.v);
   }
-  const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-  kernels::AttentionOut attended =
-      kernels::attention(heads.q, heads.k, heads.v, scale, {window_, pass.documents_BT});
+  ContextParallel::Attended attended = attend(heads, pass);
   const at::Tensor out = attended.out_BTHd.view({qkv.size(0), heads_local_ * head_dim_});
   at::Tensor y_RD = out_.forward(out);
   dropout_.apply_(y_RD, pass);
-  if (train && pass.sums != nullptr && attended.lse_BHT.numel() > 0) {
-    const auto largest = attended.lse_BHT.max().item<double>();
+  if (train && pass.sums != nullptr && attended.lse.numel() > 0) {
+    const auto largest = attended.lse.max().item<double>();
     pass.sums->max_attention_lse = std::max(pass.sums->max_attention_lse, largest);
   }
   if (train) {
-    stash.save(qkv, Until::kInput, kQkv);
-    stash.save(out, out_.needs_x() ? Until::kWeight : Until::kInput, kOut);
-    stash.save(std::move(attended.lse_BHT), Until::kInput, kLse);
+    const bool exchanged = context_.exchanges();
+    if (!exchanged || q_norm_.present()) stash.save(qkv, Until::kInput, kQkv);
+    if (exchanged) {
+      stash.save(std::move(attended.heads), Until::kInput, kHeads);
+      stash.save(std::move(attended.heads_out), Until::kInput, kHeadsOut);
+    }
+    if (!exchanged || out_.needs_x()) {
+      stash.save(out, out_.needs_x() ? Until::kWeight : Until::kInput, kOut);
+    }
+    stash.save(std::move(attended.lse), Until::kInput, kLse);
   }
   return y_RD;
 }
@@ -130,19 +156,25 @@ void Attention::normalise_backward(const Heads& raw, Heads& grads, std::int64_t 
 
 at::Tensor Attention::gradient_of_qkv(const at::Tensor& dout_NE, const at::Tensor& out_NE,
                                       const Pass& pass, Stash& stash) const {
-  const at::Tensor qkv = stash.take(kQkv);
-  const Heads raw = split(qkv, pass);
-  Heads heads = raw;
-  if (q_norm_.present()) {
-    heads.q = stash.take(kQ).view(raw.q.sizes());
-    heads.k = stash.take(kK).view(raw.k.sizes());
-  }
-  at::Tensor dqkv = at::empty_like(qkv);
+  const bool exchanged = context_.exchanges(), normed = q_norm_.present();
+  const std::int64_t width = (heads_local_ + 2 * kv_heads_local_) * head_dim_;
+  const at::Tensor qkv = !exchanged || normed ? stash.take(kQkv) : at::Tensor();
+  const Heads raw = qkv.defined() ? split(qkv, pass) : Heads{};
+  at::Tensor dqkv = at::empty({dout_NE.size(0), width}, dout_NE.options());
   Heads grads = split(dqkv, pass);
-  const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-  kernels::attention_backward(dout_NE.view(raw.q.sizes()), heads.q, heads.k, heads.v,
-                              {out_NE.view(raw.q.sizes()), stash.take(kLse)}, scale,
-                              {window_, pass.documents_BT}, grads.q, grads.k, grads.v);
+  const at::Tensor dout = dout_NE.view(grads.q.sizes());
+  if (exchanged) {
+    const at::Tensor heads = stash.take(kHeads), heads_out = stash.take(kHeadsOut);
+    context_.backward(dout, {}, {{}, stash.take(kLse), heads, heads_out}, mask(pass), grads);
+  } else {
+    Heads heads = raw;
+    if (normed) {
+      heads.q = stash.take(kQ).view(raw.q.sizes());
+      heads.k = stash.take(kK).view(raw.k.sizes());
+    }
+    context_.backward(dout, heads, {out_NE.view(raw.q.sizes()), stash.take(kLse), {}, {}},
+                      mask(pass), grads);
+  }
   rotate(dqkv, grads, pass, true);
   if (q_norm_.present()) normalise_backward(raw, grads, pass.positions_BT.size(1), stash);
   return dqkv;
@@ -151,7 +183,8 @@ at::Tensor Attention::gradient_of_qkv(const at::Tensor& dout_NE, const at::Tenso
 at::Tensor Attention::backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash& stash,
                                      const Fill& fill) const {
   at::Tensor dout_NE = out_.backward_input(dropout_.backward(dy_RD, pass), pass, stash, fill);
-  const at::Tensor out_NE = out_.needs_x() ? stash.at(kOut) : stash.take(kOut);
+  at::Tensor out_NE;
+  if (!context_.exchanges()) out_NE = out_.needs_x() ? stash.at(kOut) : stash.take(kOut);
   const at::Tensor dqkv = gradient_of_qkv(dout_NE, out_NE, pass, stash);
   dout_NE.reset();
   if (qkv_.needs_dy()) stash.save(dqkv, Until::kWeight, kDqkv);

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "quatrain/nn/block_parts.h"
+#include "quatrain/nn/context_parallel.h"
 #include "quatrain/nn/dropout.h"
 #include "quatrain/nn/rotary.h"
 #include "quatrain/spec/model_spec.h"
@@ -27,7 +28,7 @@ class Attention final : public SelfAttention {
  public:
   // `kept`: the stash's row of the norm's output.
   Attention(const ModelSpec& spec, std::int64_t layer, const AttentionParams& params,
-            RotaryTables rotary, const TensorParallel& tp, std::string_view kept);
+            RotaryTables rotary, const ModelRanks& ranks, std::string_view kept);
 
   at::Tensor forward(const at::Tensor& x_RD, const Pass& pass, Stash& stash,
                      bool keep_x) const override;
@@ -37,9 +38,9 @@ class Attention final : public SelfAttention {
   bool needs_x() const override { return qkv_.needs_x(); }
 
  private:
-  struct Heads {  // views, [B, T, heads, d]
-    at::Tensor q, k, v;
-  };
+  using Heads = QkvHeads;  // views
+  ContextMask mask(const Pass& pass) const;
+  ContextParallel::Attended attend(const Heads& heads, const Pass& pass) const;
   Heads split(const at::Tensor& qkv, const Pass& pass) const;
   Heads normalise(const Heads& raw, Stash& stash) const;
   void normalise_backward(const Heads& raw, Heads& grads, std::int64_t seq, Stash& stash) const;
@@ -56,6 +57,7 @@ class Attention final : public SelfAttention {
   ParamRange q_norm_;
   ParamRange k_norm_;
   RotaryTables rotary_;
+  const ContextParallel& context_;
   ColumnLinear qkv_;
   RowLinear out_;
   Dropout dropout_;

@@ -25,20 +25,20 @@ std::unique_ptr<SelfAttention> make_attention(const ModelSpec& spec, std::int64_
                                               const BlockParams& params,
                                               const BlockContext& context) {
   if (const auto* latent = std::get_if<LatentAttentionParams>(&params.attention)) {
-    return std::make_unique<LatentSelfAttention>(spec, layer, *latent, context.rotary, context.tp,
-                                                 kNorm1.y);
+    return std::make_unique<LatentSelfAttention>(spec, layer, *latent, context.rotary,
+                                                 context.ranks, kNorm1.y);
   }
   return std::make_unique<Attention>(spec, layer, std::get<AttentionParams>(params.attention),
-                                     context.rotary, context.tp, kNorm1.y);
+                                     context.rotary, context.ranks, kNorm1.y);
 }
 
 std::unique_ptr<FeedForward> make_mlp(const ModelSpec& spec, std::int64_t layer,
                                       const BlockParams& params, const BlockContext& context) {
   if (const auto* moe = std::get_if<MoeParams>(&params.mlp)) {
-    return std::make_unique<Moe>(spec, layer, *moe, context.tp, context.ep, context.router,
-                                 kNorm2.y);
+    return std::make_unique<Moe>(spec, layer, *moe, context.ranks, context.router, kNorm2.y);
   }
-  return std::make_unique<Mlp>(spec, layer, std::get<MlpParams>(params.mlp), context.tp, kNorm2.y);
+  return std::make_unique<Mlp>(spec, layer, std::get<MlpParams>(params.mlp), context.ranks.tp,
+                               kNorm2.y);
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ std::int64_t gain_leaf(const Pass& pass, const TensorParallel& tp) {
 Block::Block(const ModelSpec& spec, std::int64_t layer, std::vector<ParamUnit*> units,
              const BlockParams& params, const BlockContext& context)
     : units_(std::move(units)),
-      tp_(context.tp),
+      tp_(context.ranks.tp),
       restore_norms_(context.restore_norms),
       norm1_(params.norm1, params.norm1_bias, spec.norm_eps, kNorm1),
       attention_(make_attention(spec, layer, params, context)),

@@ -26,8 +26,7 @@ struct BlockParams {
 
 // What the blocks of a model share.
 struct BlockContext {
-  const TensorParallel& tp;  // borrowed
-  const ExpertParallel& ep;  // borrowed
+  ModelRanks ranks;
   RotaryTables rotary;
   RouterTraining router = {};
   bool restore_norms = false;  // selective recomputation: norm outputs are made again, not kept

@@ -10,6 +10,16 @@
 
 namespace quatrain {
 
+class ContextParallel;
+class ExpertParallel;
+
+// Whom the layers of a model share it with; borrowed.
+struct ModelRanks {
+  const TensorParallel& tp;   // each matrix
+  const ExpertParallel& ep;   // experts
+  const ContextParallel& cp;  // sequences
+};
+
 class SelfAttention {
  public:
   virtual ~SelfAttention() = default;

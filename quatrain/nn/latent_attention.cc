@@ -4,7 +4,6 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -29,6 +28,8 @@ constexpr std::string_view kRotated = "attn.rotated";  // the shared key
 constexpr std::string_view kQ = "attn.q";
 constexpr std::string_view kKv = "attn.kv";
 constexpr std::string_view kOut = "attn.out";
+constexpr std::string_view kHeads = "attn.heads";  // exchanged q, k and v, and what came of them
+constexpr std::string_view kHeadsOut = "attn.heads_out";
 constexpr std::string_view kLse = "attn.lse";
 constexpr std::string_view kDy = "attn.dy";
 constexpr std::string_view kDq = "attn.dq";
@@ -64,17 +65,18 @@ at::Tensor product_backward(const at::Tensor& dy, const ParamRange& weight) {
 
 LatentSelfAttention::LatentSelfAttention(const ModelSpec& spec, std::int64_t layer,
                                          const LatentAttentionParams& params, RotaryTables rotary,
-                                         const TensorParallel& tp, std::string_view kept)
+                                         const ModelRanks& ranks, std::string_view kept)
     : layer_(layer),
       sizes_(*spec.latent),
       heads_local_(params.q.first->local_shape[0] / spec.head_dim),
       scale_(score_scale(spec)),
       rotary_(std::move(rotary)),
       params_(params),
-      tp_(tp),
-      q_(tp, params.q, {}, params.q_a.present() ? kQaY : kept),
-      out_(tp, params.out, params.out_bias, kDy),
-      dropout_(spec.residual_dropout, Dropout::attention_site(layer), tp),
+      tp_(ranks.tp),
+      context_(ranks.cp),
+      q_(ranks.tp, params.q, {}, params.q_a.present() ? kQaY : kept),
+      out_(ranks.tp, params.out, params.out_bias, kDy),
+      dropout_(spec.residual_dropout, Dropout::attention_site(layer), ranks.tp),
       kept_(kept) {}
 
 bool LatentSelfAttention::needs_x() const {
@@ -135,6 +137,17 @@ at::Tensor LatentSelfAttention::keys(const at::Tensor& kv_BSHe,
   return k_BSHq;
 }
 
+ContextMask LatentSelfAttention::mask(const Pass& pass) const {
+  return {.seq = pass.whole_seq(), .scale = scale_, .documents_BS = pass.documents_BS};
+}
+
+// A decoder's ranks have all tokens each.
+ContextParallel::Attended LatentSelfAttention::attend(const QkvHeads& x, const Pass& pass) const {
+  if (pass.mode != Mode::kDecode) return context_.forward(x, mask(pass));
+  kernels::AttentionOut out = kernels::attention(x.q, x.k, x.v, scale_, {0, pass.documents_BS});
+  return {std::move(out.out_BTHd), std::move(out.lse_BHT), {}, {}};
+}
+
 at::Tensor LatentSelfAttention::forward(const at::Tensor& x_RD, const Pass& pass, Stash& stash,
                                         bool keep_x) const {
   const std::int64_t batch = pass.positions_BT.size(0), seq = pass.positions_BT.size(1);
@@ -150,22 +163,31 @@ at::Tensor LatentSelfAttention::forward(const at::Tensor& x_RD, const Pass& pass
   }
   const at::Tensor kv = product(latent_BSP.reshape({-1, rank}), params_.kv_b);
   const at::Tensor kv_BSHe = kv.view({batch, latent_BSP.size(1), heads_local_, -1});
-  kernels::AttentionOut attended =
-      kernels::attention(q.view({batch, seq, heads_local_, -1}), keys(kv_BSHe, rotated_BSr),
-                         kv_BSHe.narrow(3, n, sizes_.v_head_dim), scale_, {0, pass.documents_BT});
+  ContextParallel::Attended attended =
+      attend({q.view({batch, seq, heads_local_, -1}), keys(kv_BSHe, rotated_BSr),
+              kv_BSHe.narrow(3, n, sizes_.v_head_dim)},
+             pass);
   const at::Tensor out = attended.out_BTHd.view({q.size(0), -1});
   at::Tensor y_RD = out_.forward(out);
   dropout_.apply_(y_RD, pass);
   if (pass.mode != Mode::kTrain) return y_RD;
-  if (pass.sums != nullptr && attended.lse_BHT.numel() > 0) {
-    const auto largest = attended.lse_BHT.max().item<double>();
+  if (pass.sums != nullptr && attended.lse.numel() > 0) {
+    const auto largest = attended.lse.max().item<double>();
     pass.sums->max_attention_lse = std::max(pass.sums->max_attention_lse, largest);
   }
-  stash.save(q, Until::kInput, kQ);
-  stash.save(kv, Until::kInput, kKv);
-  stash.save(rotated_BSr.clone(), Until::kInput, kRotated);
-  stash.save(out, out_.needs_x() ? Until::kWeight : Until::kInput, kOut);
-  stash.save(std::move(attended.lse_BHT), Until::kInput, kLse);
+  const bool exchanged = context_.exchanges();
+  if (exchanged) {
+    stash.save(std::move(attended.heads), Until::kInput, kHeads);
+    stash.save(std::move(attended.heads_out), Until::kInput, kHeadsOut);
+  } else {
+    stash.save(q, Until::kInput, kQ);
+    stash.save(kv, Until::kInput, kKv);
+    stash.save(rotated_BSr.clone(), Until::kInput, kRotated);
+  }
+  if (!exchanged || out_.needs_x()) {
+    stash.save(out, out_.needs_x() ? Until::kWeight : Until::kInput, kOut);
+  }
+  stash.save(std::move(attended.lse), Until::kInput, kLse);
   return y_RD;
 }
 
@@ -175,16 +197,24 @@ LatentSelfAttention::HeadGrads LatentSelfAttention::heads_backward(const at::Ten
   const std::int64_t batch = pass.positions_BT.size(0), seq = pass.positions_BT.size(1);
   const std::int64_t n = sizes_.qk_nope_head_dim, r = sizes_.qk_rope_head_dim;
   const auto heads = [&](const at::Tensor& x) { return x.view({batch, seq, heads_local_, -1}); };
-  const at::Tensor q = stash.take(kQ), kv = stash.take(kKv), rotated_BSr = stash.take(kRotated);
-  const at::Tensor out = out_.needs_x() ? stash.at(kOut) : stash.take(kOut);
-  HeadGrads grads{at::empty_like(q), at::empty_like(kv), {}};
-  const at::Tensor k_BSHq = keys(heads(kv), rotated_BSr);
-  at::Tensor dk_BSHq = at::empty_like(k_BSHq);
-  at::Tensor dq_BSHq = heads(grads.dq);
-  at::Tensor dv_BSHv = heads(grads.dkv).narrow(3, n, sizes_.v_head_dim);
-  kernels::attention_backward(
-      heads(dout_NE), heads(q), k_BSHq, heads(kv).narrow(3, n, sizes_.v_head_dim),
-      {heads(out), stash.take(kLse)}, scale_, {0, pass.documents_BT}, dq_BSHq, dk_BSHq, dv_BSHv);
+  const std::int64_t rows = batch * seq, v = sizes_.v_head_dim;
+  HeadGrads grads{at::empty({rows, heads_local_ * (n + r)}, dout_NE.options()),
+                  at::empty({rows, heads_local_ * (n + v)}, dout_NE.options()),
+                  {}};
+  QkvHeads into{heads(grads.dq), at::empty({batch, seq, heads_local_, n + r}, dout_NE.options()),
+                heads(grads.dkv).narrow(3, n, v)};
+  if (context_.exchanges()) {
+    const at::Tensor exchanged = stash.take(kHeads), heads_out = stash.take(kHeadsOut);
+    context_.backward(heads(dout_NE), {}, {{}, stash.take(kLse), exchanged, heads_out}, mask(pass),
+                      into);
+  } else {
+    const at::Tensor q = stash.take(kQ), kv = stash.take(kKv), rotated_BSr = stash.take(kRotated);
+    const at::Tensor out = out_.needs_x() ? stash.at(kOut) : stash.take(kOut);
+    context_.backward(heads(dout_NE),
+                      {heads(q), keys(heads(kv), rotated_BSr), heads(kv).narrow(3, n, v)},
+                      {heads(out), stash.take(kLse), {}, {}}, mask(pass), into);
+  }
+  const at::Tensor& dk_BSHq = into.k;
   heads(grads.dkv).narrow(3, 0, n).copy_(dk_BSHq.narrow(3, 0, n));
   grads.drotated = dk_BSHq.narrow(3, n, r).sum(2).view({-1, r});
   rotate(grads.dq.view({-1, heads_local_, n + r}), n, pass, true);

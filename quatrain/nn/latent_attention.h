@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "quatrain/nn/block_parts.h"
+#include "quatrain/nn/context_parallel.h"
 #include "quatrain/nn/dropout.h"
 #include "quatrain/nn/rotary.h"
 #include "quatrain/spec/model_spec.h"
@@ -29,7 +30,7 @@ class LatentSelfAttention final : public SelfAttention {
   // `kept`: the stash's row of the norm's output.
   LatentSelfAttention(const ModelSpec& spec, std::int64_t layer,
                       const LatentAttentionParams& params, RotaryTables rotary,
-                      const TensorParallel& tp, std::string_view kept);
+                      const ModelRanks& ranks, std::string_view kept);
 
   at::Tensor forward(const at::Tensor& x_RD, const Pass& pass, Stash& stash,
                      bool keep_x) const override;
@@ -45,6 +46,9 @@ class LatentSelfAttention final : public SelfAttention {
   at::Tensor latents(const at::Tensor& x_RD, const Pass& pass, Stash& stash) const;
   at::Tensor keys(const at::Tensor& kv_BSHe, const at::Tensor& rotated_BSr) const;
   void rotate(const at::Tensor& x_NHd, std::int64_t begin, const Pass& pass, bool inverse) const;
+
+  ContextMask mask(const Pass& pass) const;
+  ContextParallel::Attended attend(const QkvHeads& x, const Pass& pass) const;
 
   struct HeadGrads {
     at::Tensor dq, dkv, drotated;  // [N, H q], [N, H (n + v)], [N, r] (a term)
@@ -66,6 +70,7 @@ class LatentSelfAttention final : public SelfAttention {
   RotaryTables rotary_;
   LatentAttentionParams params_;
   const TensorParallel& tp_;
+  const ContextParallel& context_;
   ColumnLinear q_;
   RowLinear out_;
   Dropout dropout_;

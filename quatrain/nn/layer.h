@@ -75,9 +75,12 @@ class KvCache;  // nn/kv_cache.h
 struct Pass {
   std::int64_t step = 0;
   int microbatch = 0;
-  at::Tensor tokens_BT;     // int64; the embedding's weight half reads them again
+  at::Tensor tokens_BT;  // int64; the embedding's weight half reads them again
+  // Under context parallelism T are this rank's tokens of sequences of S.
   at::Tensor positions_BT;  // int64, of global tokens: right under cp, zigzag and packing
-  at::Tensor documents_BT;  // int64 document ids of packed samples, or undefined
+  at::Tensor documents_BS;  // int64 document ids of packed samples, whole; or undefined
+  std::int64_t seq = 0;     // S; 0: T
+  std::int64_t whole_seq() const { return seq > 0 ? seq : positions_BT.size(1); }
   at::Tensor sample_ids_B;  // int64, global: keys of dropout
   at::Tensor labels_BT;     // int64, -100 = not trained; last stage only
   double loss_scale =

@@ -222,7 +222,7 @@ class AttentionTest : public ::testing::TestWithParam<AttentionCase> {
       params.k_norm = range(*unit_, "kn");
     }
     attention_ = std::make_unique<Attention>(
-        spec_, 0, params, make_rotary(spec_, c.seq, at::kDouble, at::kCPU), alone(), "x");
+        spec_, 0, params, make_rotary(spec_, c.seq, at::kDouble, at::kCPU), alone_in_all(), "x");
   }
 
   at::Tensor reference(const at::Tensor& x, Leaves& l, const Pass& pass) const {
@@ -243,7 +243,7 @@ class AttentionTest : public ::testing::TestWithParam<AttentionCase> {
       k = testing::ref_rope(k, pass.positions_BT, spec_.rope.theta);
     }
     const at::Tensor out =
-        testing::ref_attention(q, k, project("v", c.kv_heads), c.window, pass.documents_BT);
+        testing::ref_attention(q, k, project("v", c.kv_heads), c.window, pass.documents_BS);
     const at::Tensor y = out.reshape({c.batch * c.seq, -1}).mm(l["o"].t());
     return c.bias ? y + l["ob"] : y;
   }
@@ -260,7 +260,7 @@ TEST_P(AttentionTest, EqualsAutograd) {
   AccumulatingSink sink;
   Pass pass = make_pass({.batch = c.batch, .seq = c.seq}, sink);
   if (c.documents) {
-    pass.documents_BT = testing::below(2, {c.batch, c.seq}).cumsum(1);
+    pass.documents_BS = testing::below(2, {c.batch, c.seq}).cumsum(1);
     pass.positions_BT = testing::below(c.seq, {c.batch, c.seq});
   }
   Leaves leaves;
@@ -304,7 +304,7 @@ TEST(Attention, case_082_peak_is_linear_in_the_sequence) {
     spec.head_dim = 4;
     spec.position = PositionKind::kLearned;
     const Attention attention(spec, 0, {range(*unit, "q", "v"), {}, {}, {}, range(*unit, "o"), {}},
-                              {}, alone(), "x");
+                              {}, alone_in_all(), "x");
     AccumulatingSink sink;
     const Pass pass = make_pass({.batch = 1, .seq = seq}, sink);
     const at::Tensor x = normal({seq, 8}).to(at::kFloat);

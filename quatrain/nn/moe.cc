@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::string_view kLogits = "moe.logits";
 constexpr std::string_view kExperts = "moe.experts";
+constexpr std::string_view kCounts = "moe.counts";  // of whole sequences, where ranks share them
 constexpr std::string_view kDlogits = "moe.dlogits";
 constexpr std::string_view kDy = "moe.dy";
 constexpr std::string_view kSharedPre = "shared.pre";
@@ -46,8 +47,7 @@ void add_product(at::Tensor& to, kernels::Operand a, kernels::Operand b) {
 }  // namespace
 
 Moe::Moe(const ModelSpec& spec, std::int64_t layer, const MoeParams& params,
-         const TensorParallel& tp, const ExpertParallel& ep, const RouterTraining& training,
-         std::string_view kept)
+         const ModelRanks& ranks, const RouterTraining& training, std::string_view kept)
     : layer_(layer),
       layers_(spec.layers),
       rule_(rule_of(*spec.experts)),
@@ -55,10 +55,11 @@ Moe::Moe(const ModelSpec& spec, std::int64_t layer, const MoeParams& params,
       capacity_(training.capacity),
       balance_over_(training.balance),
       params_(params),
-      experts_(spec.experts->num_experts, params.experts, ep),
-      tp_(tp),
-      dropout_(spec.residual_dropout, Dropout::mlp_site(layer), tp),
-      jitter_(training.jitter, layer, tp),
+      experts_(spec.experts->num_experts, params.experts, ranks.ep),
+      tp_(ranks.tp),
+      context_(ranks.cp),
+      dropout_(spec.residual_dropout, Dropout::mlp_site(layer), ranks.tp),
+      jitter_(training.jitter, layer, ranks.tp),
       kept_(kept) {}
 
 bool Moe::needs_x() const {
@@ -69,11 +70,13 @@ bool Moe::keeps_whole_dy(const Pass& pass) const {
   return pass.fused_backward || !tp_.options().gather_again;
 }
 
-kernels::RouterSequences Moe::sequences(const Pass& pass) const {
+kernels::RouterSequences Moe::sequences(const Pass& pass, const at::Tensor& counts_BE) const {
   return {.seq = pass.positions_BT.size(1),
           .samples_B = pass.sample_ids_B,
           .over = balance_over_,
-          .loads_E = pass.router_loads_LE.defined() ? pass.router_loads_LE[layer_] : at::Tensor()};
+          .loads_E = pass.router_loads_LE.defined() ? pass.router_loads_LE[layer_] : at::Tensor(),
+          .whole = pass.whole_seq(),
+          .counts_BE = counts_BE};
 }
 
 at::Tensor Moe::read_by_router(const at::Tensor& x_ND, const Pass& pass) const {
@@ -94,10 +97,18 @@ Moe::Choice Moe::route(const at::Tensor& x_ND, const Pass& pass) const {
   return {std::move(logits_NE), experts_Nk, std::move(sent_Nk)};
 }
 
-void Moe::observe(const Choice& choice, const Pass& pass) const {
+at::Tensor Moe::counts_of_sequences(const Choice& choice, const Pass& pass) const {
+  if (!counts_whole_sequences()) return {};
+  const at::Tensor counts_BE = kernels::choices_of_sequences(
+      choice.experts_Nk, choice.logits_NE.size(1), sequences(pass, {}));
+  context_.group().all_reduce(counts_BE, ReduceOp::kSum).wait();
+  return counts_BE;
+}
+
+void Moe::observe(const Choice& choice, const Pass& pass, const at::Tensor& counts_BE) const {
   const auto& [logits_NE, experts_Nk, sent_Nk] = choice;
   const kernels::RouterStatistics seen =
-      kernels::router_statistics(logits_NE, experts_Nk, rule_, sequences(pass));
+      kernels::router_statistics(logits_NE, experts_Nk, rule_, sequences(pass, counts_BE));
   RouterSums& sums = pass.sums->router;
   sums.balance += balance_coef_ * seen.balance;
   sums.z += seen.z;
@@ -138,7 +149,11 @@ at::Tensor Moe::forward(const at::Tensor& x_RD, const at::Tensor& residual_RD, c
   const at::Tensor x_ND = tp_.to_whole(x_RD, pass.positions_BT.numel()).wait();
   if (keep_x) stash.save(tp_.options().gather_again ? x_RD : x_ND, Until::kWeight, kept_);
   const Choice choice = route(x_ND, pass);
-  if (pass.mode == Mode::kTrain && pass.sums != nullptr) observe(choice, pass);
+  if (pass.mode == Mode::kTrain) {
+    const at::Tensor counts_BE = counts_of_sequences(choice, pass);
+    if (pass.sums != nullptr) observe(choice, pass, counts_BE);
+    if (counts_BE.defined()) stash.save(counts_BE, Until::kInput, kCounts);
+  }
   stash.save(choice.sent_Nk, experts_.reads_choices() ? Until::kWeight : Until::kInput, kExperts);
   stash.save(choice.logits_NE, Until::kInput, kLogits);
   at::Tensor shared_NS;
@@ -174,7 +189,8 @@ at::Tensor Moe::router_backward(const at::Tensor& dweights_Nk, const Choice& cho
                                 const Pass& pass, Stash& stash) const {
   if (tp_.sums()) tp_.group().all_reduce(dweights_Nk, ReduceOp::kSum).wait();
   at::Tensor dlogits_NE = kernels::router_backward(
-      dweights_Nk, choice.logits_NE, choice.experts_Nk, rule_, sequences(pass),
+      dweights_Nk, choice.logits_NE, choice.experts_Nk, rule_,
+      sequences(pass, counts_whole_sequences() ? stash.take(kCounts) : at::Tensor()),
       {.balance = balance_coef_ * pass.loss_scale, .z = pass.router_z_loss * pass.loss_scale});
   if (params_.router.any_trainable()) stash.save(dlogits_NE, Until::kWeight, kDlogits);
   return dlogits_NE;

@@ -14,6 +14,7 @@
 
 #include "quatrain/kernels/router.h"
 #include "quatrain/nn/block_parts.h"
+#include "quatrain/nn/context_parallel.h"
 #include "quatrain/nn/dropout.h"
 #include "quatrain/nn/routed_experts.h"
 #include "quatrain/spec/model_spec.h"
@@ -37,8 +38,8 @@ struct MoeParams {
 class Moe final : public FeedForward {
  public:
   // `kept`: the stash's row of the norm's output.
-  Moe(const ModelSpec& spec, std::int64_t layer, const MoeParams& params, const TensorParallel& tp,
-      const ExpertParallel& ep, const RouterTraining& training, std::string_view kept);
+  Moe(const ModelSpec& spec, std::int64_t layer, const MoeParams& params, const ModelRanks& ranks,
+      const RouterTraining& training, std::string_view kept);
 
   at::Tensor forward(const at::Tensor& x_RD, const at::Tensor& residual_RD, const Pass& pass,
                      Stash& stash, bool keep_x) const override;
@@ -53,9 +54,15 @@ class Moe final : public FeedForward {
     at::Tensor sent_Nk;  // those of them that find room, others as ~expert
   };
   Choice route(const at::Tensor& x_ND, const Pass& pass) const;
-  kernels::RouterSequences sequences(const Pass& pass) const;
+  kernels::RouterSequences sequences(const Pass& pass, const at::Tensor& counts_BE) const;
   at::Tensor read_by_router(const at::Tensor& x_ND, const Pass& pass) const;
-  void observe(const Choice& choice, const Pass& pass) const;
+  // Where sequences are shared, the balance loss needs choices of all their rows, [B, E].
+  bool counts_whole_sequences() const {
+    return context_.cuts() && balance_coef_ != 0.0 &&
+           balance_over_ != kernels::BalanceOver::kGlobalBatch;
+  }
+  at::Tensor counts_of_sequences(const Choice& choice, const Pass& pass) const;
+  void observe(const Choice& choice, const Pass& pass, const at::Tensor& counts_BE) const;
   Choice stashed(Stash& stash) const;
   Choices weighted(const Choice& choice) const;
   at::Tensor shared_activation(const at::Tensor& x_ND, Stash& stash) const;
@@ -78,6 +85,7 @@ class Moe final : public FeedForward {
   MoeParams params_;
   RoutedExperts experts_;
   const TensorParallel& tp_;
+  const ContextParallel& context_;
   Dropout dropout_;
   RouterJitter jitter_;
   std::string_view kept_;

@@ -106,6 +106,14 @@ const TensorParallel& alone() {
   return group;
 }
 
+const ModelRanks& alone_in_all() {
+  static const std::unique_ptr<Communicator> rank = make_self_communicator("cp");
+  static const ExpertParallel experts(*rank, {});
+  static const ContextParallel context(*rank, {});
+  static const ModelRanks ranks{alone(), experts, context};
+  return ranks;
+}
+
 Pass make_pass(const PassOptions& options, GradSink& sink) {
   const auto ids = at::TensorOptions(at::kLong);
   Pass pass;

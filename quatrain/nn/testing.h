@@ -15,6 +15,9 @@
 
 #include "quatrain/nn/layer.h"
 #include "quatrain/nn/param.h"
+#include "quatrain/nn/block_parts.h"
+#include "quatrain/nn/context_parallel.h"
+#include "quatrain/nn/expert_parallel.h"
 #include "quatrain/nn/tensor_parallel.h"
 #include "quatrain/spec/model_spec.h"
 
@@ -53,6 +56,7 @@ void expect_grads(const ParamUnit& unit, const Leaves& leaves, double tolerance)
 
 // The tensor-parallel group of one rank.
 const TensorParallel& alone();
+const ModelRanks& alone_in_all();
 
 // Positions 0..T-1, sample ids 0..B-1, the accumulating sink, labels where asked for.
 struct PassOptions {

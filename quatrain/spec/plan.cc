@@ -121,32 +121,38 @@ std::string to_json(const Plan& plan) {
   }
   Json order = Json::array();
   for (Axis axis : plan.axis_order) order.push_back(std::string(name(axis)));
-  const Json json{{"degrees", degrees},
-                  {"axis_order", order},
-                  {"seq_len", plan.seq_len},
-                  {"microbatch_size", plan.microbatch_size},
-                  {"num_microbatches", plan.num_microbatches},
-                  {"stage_begin", plan.stage_begin},
-                  {"schedule", plan.schedule},
-                  {"chunks", plan.chunks},
-                  {"zero_stage", plan.zero_stage},
-                  {"prefetch", plan.prefetch},
-                  {"reduce_once", plan.reduce_once},
-                  {"gather_once", plan.gather_once},
-                  {"sequence_parallel", plan.sequence_parallel},
-                  {"gather_again", plan.gather_again},
-                  {"overlap_chunks", plan.overlap_chunks},
-                  {"cp_style", plan.cp_style},
-                  {"recompute", std::string(name(plan.recompute))},
-                  {"dtype", std::string(name(plan.dtype))}};
+  Json json{{"degrees", degrees},
+            {"axis_order", order},
+            {"seq_len", plan.seq_len},
+            {"microbatch_size", plan.microbatch_size},
+            {"num_microbatches", plan.num_microbatches},
+            {"stage_begin", plan.stage_begin},
+            {"schedule", plan.schedule},
+            {"chunks", plan.chunks},
+            {"zero_stage", plan.zero_stage},
+            {"prefetch", plan.prefetch},
+            {"reduce_once", plan.reduce_once},
+            {"gather_once", plan.gather_once},
+            {"sequence_parallel", plan.sequence_parallel},
+            {"gather_again", plan.gather_again},
+            {"overlap_chunks", plan.overlap_chunks},
+            {"cp_style", plan.cp_style},
+            {"recompute", std::string(name(plan.recompute))},
+            {"dtype", std::string(name(plan.dtype))}};
+  // Named where they say something: other plans keep their text and hash.
+  if (plan.cp_heads != 1) json["cp_heads"] = plan.cp_heads;
+  if (!plan.cp_zigzag) json["cp_zigzag"] = false;
   return json.dump();
 }
 
 Plan plan_from_json(std::string_view text) {
   Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded()) throw ConfigError("plan: not valid JSON");
+  const bool heads = json.contains("cp_heads"), zigzag = json.contains("cp_zigzag");
   KeyReader keys(std::move(json), "plan");
   Plan plan;
+  if (heads) keys.take("cp_heads", plan.cp_heads);
+  if (zigzag) keys.take("cp_zigzag", plan.cp_zigzag);
   Json degrees;
   std::vector<std::string> order;
   std::string recompute;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "quatrain/base/text.h"
+#include "quatrain/spec/context_split.h"
 #include "quatrain/spec/model_io.h"
 #include "quatrain/spec/parameters.h"
 #include "quatrain/spec/run_keys.h"
@@ -19,6 +20,12 @@ namespace {
 
 std::string fitting(std::int64_t number) {
   return "divisors that fit: " + join(divisors(number), " ");
+}
+
+void set_context(Plan& plan, const RunConfig::Parallel& p) {
+  plan.cp_style = p.cp_style;
+  plan.cp_heads = p.cp_style == "hybrid" ? p.cp_heads : 1;
+  plan.cp_zigzag = p.cp_balance == "zigzag";
 }
 
 class Checker {
@@ -127,6 +134,7 @@ class Checker {
     }
     if (!degrees_positive()) return;
     tensor(m);
+    context(m);
     pipeline(m);
     experts(m);
   }
@@ -138,12 +146,24 @@ class Checker {
       add("parallel.gather_again", "gather_again belongs to sequence_parallel",
           "sequence_parallel = true, or gather_again = false");
     }
-    const std::int64_t seq = c_.training.seq_len;
-    if (seq % (2 * p_.cp) != 0 && p_.cp > 1) {
-      add("training.seq_len",
-          fmt::format("seq_len = {} is not a multiple of 2 cp = {}", seq, 2 * p_.cp),
-          fmt::format("nearest: {} or {}", seq / (2 * p_.cp) * 2 * p_.cp,
-                      (seq / (2 * p_.cp) + 1) * 2 * p_.cp));
+  }
+
+  void context(const ModelSpec& m) {
+    Plan plan;
+    set_context(plan, p_);
+    plan.degrees[static_cast<std::size_t>(Axis::kCp)] = p_.cp;
+    const ContextSplit split = context_split(plan, 0);
+    for (Problem& problem : check_context(m, p_.tp, split, c_.training.seq_len)) {
+      problems_.push_back(std::move(problem));
+    }
+    if (p_.cp_heads != 1 && p_.cp_style != "hybrid") {
+      add("parallel.cp_heads", "cp_heads belongs to cp_style = \"hybrid\"",
+          "cp_style = \"hybrid\", or cp_heads = 1");
+    }
+    if (p_.cp > 1 && c_.training.expert_capacity > 0.0) {
+      add("training.expert_capacity",
+          "which choices find room is decided over whole sequences, which ranks of cp do not see",
+          "expert_capacity = 0, or cp = 1");
     }
   }
 
@@ -231,9 +251,6 @@ class Checker {
 
   // What the runtime does not have yet. Goes when it does.
   void unsupported() {
-    if (p_.cp > 1) {
-      add("parallel.cp", fmt::format("parallel.cp = {} is not supported yet", p_.cp), "cp = 1");
-    }
     const auto refuse = [&](bool given, const char* key, const char* remedy) {
       if (given) add(key, fmt::format("{} is not supported yet", key), remedy);
     };
@@ -284,7 +301,7 @@ Plan make_plan(const RunConfig& config) {
   plan.sequence_parallel = p.sequence_parallel && p.tp > 1;
   plan.gather_again = plan.sequence_parallel && p.gather_again;
   plan.overlap_chunks = p.tp > 1 ? p.overlap_chunks : 1;
-  plan.cp_style = p.cp_style;
+  set_context(plan, p);
   plan.recompute = config.training.recompute;
   plan.dtype = config.training.dtype;
   return plan;

@@ -73,7 +73,9 @@ struct RunConfig {
     int chunks = 1;
     std::vector<std::int64_t> layers_per_stage;
     int cp = 1;
-    std::string cp_style = "ring";
+    std::string cp_style = "ring";  // one of kCpStyles
+    int cp_heads = 1;
+    std::string cp_balance = "zigzag";
     int ep = 1;
     int etp = 1;
   } parallel;

@@ -152,9 +152,17 @@ TEST(RunConfig, StagesMayBeEmptyWhereTheyAreNamed) {
   EXPECT_EQ(to_string(result.problems), "");
 }
 
-TEST(RunConfig, ContextParallelismIsRefusedForNow) {
-  EXPECT_THAT(to_string(parse(std::string(kTiny) + "[parallel]\ncp = 2\n").problems),
-              HasSubstr("parallel.cp = 2 is not supported yet"));
+TEST(RunConfig, ContextParallelismSharesHeadsOrSaysWhichDegreesDo) {
+  const auto problems = [](const std::string& keys) {
+    return to_string(parse(std::string(kTiny) + "[parallel]\n" + keys).problems);
+  };
+  for (const char* style : {"ring", "all_gather"}) {
+    EXPECT_EQ(problems("cp = 3\ncp_style = \"" + std::string(style) + "\"\n"), "") << style;
+  }
+  EXPECT_THAT(problems("cp = 7\ncp_style = \"ulysses\"\n"), HasSubstr("degrees that fit: 1"));
+  EXPECT_THAT(problems("cp = 2\ncp_heads = 2\n"), HasSubstr("belongs to cp_style"));
+  EXPECT_THAT(problems("cp = 4\ncp_style = \"hybrid\"\ncp_heads = 3\n"),
+              HasSubstr("does not divide cp = 4"));
 }
 
 TEST(RunConfig, ExpertsHaveDegreesOfTheirOwn) {

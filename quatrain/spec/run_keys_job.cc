@@ -47,8 +47,12 @@ void parallel_section(std::vector<Key>& keys) {
      field<kIn, &S::layers_per_stage>},
     {"parallel", "cp", "ranks", "context parallelism", field<kIn, &S::cp>, kDegree, {},
      "context_parallel_degree context_parallel_size"},
-    {"parallel", "cp_style", "", "of context parallelism", field<kIn, &S::cp_style>, {},
-     {"ring", "ulysses"}},
+    {"parallel", "cp_style", "", "how attention sees the tokens of other ranks",
+     field<kIn, &S::cp_style>, {}, {"ring", "all_gather", "ulysses", "hybrid"}},
+    {"parallel", "cp_heads", "ranks", "of cp_style = \"hybrid\": neighbours that exchange tokens "
+     "for heads", field<kIn, &S::cp_heads>, kDegree, {}, "ulysses_degree"},
+    {"parallel", "cp_balance", "", "which tokens a rank holds: zigzag gives all as much attention "
+     "to compute", field<kIn, &S::cp_balance>, {}, {"zigzag", "contiguous"}},
     {"parallel", "ep", "ranks", "expert parallelism", field<kIn, &S::ep>, kDegree, {},
      "expert_parallel_degree expert_model_parallel_size"},
     {"parallel", "etp", "ranks", "tensor parallelism of experts", field<kIn, &S::etp>, kDegree},

@@ -128,8 +128,9 @@ TEST_F(BooksTest, StashesHoldWhatTheWalkSays) {
     Model model = make_model(setting.spec, setting.build());
     SyntheticLoader data({.microbatch_size = 2});
     const std::vector<UnitCost> units = walk(setting.spec, setting.shape(2, 9));
-    Microbatch microbatch(model.layers(),
-                          training_pass(data.microbatch(1, 0), {1, 0.1, 0.0, 3, &sink}, 0));
+    Microbatch microbatch(
+        model.layers(),
+        training_pass(data.microbatch(1, 0), {1, 0.1, 0.0, 3, &sink}, 0, model.context_parallel()));
     const std::int64_t before = memory_.live()[MemoryCategory::kActivations];
     const auto live = [&] { return memory_.live()[MemoryCategory::kActivations] - before; };
 
@@ -165,8 +166,9 @@ std::int64_t highest_transient(const Setting& setting, std::int64_t batch, std::
   AccumulatingSink sink;
   Model model = make_model(setting.spec, setting.build());
   SyntheticLoader data({.seq = seq, .global_batch = batch, .microbatch_size = batch});
-  Microbatch microbatch(model.layers(),
-                        training_pass(data.microbatch(1, 0), {1, 0.1, 0.0, 3, &sink}, 0));
+  Microbatch microbatch(
+      model.layers(),
+      training_pass(data.microbatch(1, 0), {1, 0.1, 0.0, 3, &sink}, 0, model.context_parallel()));
   const std::int64_t before = memory.live()[MemoryCategory::kTransient];
   memory.reset_peak();
   microbatch.forward();

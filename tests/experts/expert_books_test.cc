@@ -102,7 +102,8 @@ void expect_stashes(const Recipe& recipe, const Geometry& geometry) {
     work.fused_backward = false;
     const std::vector<UnitCost> units = walk(recipe.spec, work);
     AccumulatingSink sink;
-    const Pass pass = training_pass(job.data.microbatch(1, 0), {1, 0.1, 0.0, 3, &sink}, 0);
+    const Pass pass = training_pass(job.data.microbatch(1, 0), {1, 0.1, 0.0, 3, &sink}, 0,
+                                    job.model.context_parallel());
     Microbatch microbatch(job.model.layers(), pass);
     const std::int64_t transient = memory.live()[MemoryCategory::kTransient];
     const auto expect_rows = [&](auto rows_then, auto bytes_then) {

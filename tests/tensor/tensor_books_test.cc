@@ -141,7 +141,8 @@ void on_every_part(const Recipe& recipe, const Geometry& geometry, const CheckPa
     model.allocate(true);
     model.initialise(11);
     AccumulatingSink sink;
-    const Pass pass = training_pass(job.data.microbatch(1, 0), {1, 0.1, 0.0, 3, &sink}, 0);
+    const Pass pass = training_pass(job.data.microbatch(1, 0), {1, 0.1, 0.0, 3, &sink}, 0,
+                                    job.model.context_parallel());
     check(model, pass, work_of(recipe, job), memory);
   });
 }

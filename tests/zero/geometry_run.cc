@@ -17,10 +17,15 @@ Plan make_plan(const Recipe& recipe, const Geometry& geometry) {
   Plan plan;
   plan.degrees[static_cast<std::size_t>(Axis::kDpReplicate)] = geometry.replicas;
   plan.degrees[static_cast<std::size_t>(Axis::kDpShard)] = geometry.shards;
+  plan.degrees[static_cast<std::size_t>(Axis::kCp)] = geometry.context;
   plan.degrees[static_cast<std::size_t>(Axis::kTp)] = geometry.tensor;
+  plan.cp_style = geometry.context_style;
+  plan.cp_heads = geometry.context_heads;
+  plan.cp_zigzag = geometry.zigzag;
   if (recipe.spec.experts) {
     const int etp = geometry.etp > 0 ? geometry.etp : geometry.tensor;
-    const int copies = geometry.data_ranks() * geometry.tensor / (geometry.ep * etp);
+    const int copies =
+        geometry.data_ranks() * geometry.context * geometry.tensor / (geometry.ep * etp);
     const int replicas = std::gcd(geometry.replicas, copies);
     plan.degrees[static_cast<std::size_t>(Axis::kEdpReplicate)] = replicas;
     plan.degrees[static_cast<std::size_t>(Axis::kEdpShard)] = copies / replicas;
@@ -108,6 +113,13 @@ std::string Geometry::name() const {
     Geometry stage = *this;
     stage.pipeline = 1;
     return fmt::format("pp {} x {} {}, {}", pipeline, chunks, schedule, stage.name());
+  }
+  if (context > 1) {
+    Geometry whole = *this;
+    whole.context = 1;
+    return fmt::format("cp {} {}{}{}, {}", context, context_style,
+                       context_heads > 1 ? fmt::format(" x {} heads", context_heads) : "",
+                       zigzag ? "" : " contiguous", whole.name());
   }
   if (ep > 1 || etp > 0) {
     Geometry dense = *this;

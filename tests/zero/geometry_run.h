@@ -33,8 +33,12 @@ struct Geometry {
   bool gather_once = false;
   int ep = 1;
   int etp = 0;  // 0: experts are cut as dense matrices are
+  int context = 1;
+  std::string context_style = "ring";
+  int context_heads = 1;
+  bool zigzag = true;
   int data_ranks() const { return replicas * shards; }
-  int ranks() const { return data_ranks() * tensor * pipeline; }
+  int ranks() const { return data_ranks() * context * tensor * pipeline; }
   std::string name() const;
 };
 

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention over shared sequences, alone: outputs and gradients of every style against one rank's,
+// in float64, over masks, heads and lengths.
+#include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/randn.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "quatrain/comm/thread/thread.h"
+#include "quatrain/kernels/flops.h"
+#include "quatrain/nn/context_parallel.h"
+
+namespace quatrain {
+namespace {
+
+struct Heads {
+  std::int64_t q, kv, d, dv;
+};
+constexpr Heads kMha{8, 8, 6, 6}, kGqa{8, 2, 6, 6}, kLatent{8, 8, 6, 4};
+
+struct Question {
+  QkvHeads x;
+  at::Tensor dout;
+  ContextMask mask;
+};
+
+enum class Masked { kCausal, kWindow, kPacked };
+
+Question draw(const Heads& heads, Masked masked, std::int64_t seq) {
+  const std::int64_t batch = 2;
+  const auto random = [&](std::int64_t count, std::int64_t width) {
+    return at::randn({batch, seq, count, width}, at::kDouble);
+  };
+  Question p{{random(heads.q, heads.d), random(heads.kv, heads.d), random(heads.kv, heads.dv)},
+             random(heads.q, heads.dv),
+             {.seq = seq, .scale = 0.7}};
+  if (masked == Masked::kWindow) p.mask.window = 5;
+  if (masked == Masked::kPacked) {
+    p.mask.documents_BS =
+        at::arange(seq, at::kLong).floor_divide(7).unsqueeze(0).expand({batch, seq}).contiguous();
+  }
+  return p;
+}
+
+struct Answer {
+  at::Tensor out, dq, dk, dv;
+};
+
+// On one rank of a style, of its own tokens.
+Answer answer(const Question& p, const ContextParallel& cp) {
+  const QkvHeads x{cp.own(p.x.q, 1), cp.own(p.x.k, 1), cp.own(p.x.v, 1)};
+  const ContextParallel::Attended forward = cp.forward(x, p.mask);
+  QkvHeads grads{at::empty_like(x.q), at::empty_like(x.k), at::empty_like(x.v)};
+  for (at::Tensor* g : {&grads.q, &grads.k, &grads.v}) g->fill_(NAN);
+  const QkvHeads given = cp.exchanges() ? QkvHeads{} : x;
+  cp.backward(cp.own(p.dout, 1), given, forward, p.mask, grads);
+  return {forward.out_BTHd, grads.q, grads.k, grads.v};
+}
+
+Answer one_rank(const Question& p) {
+  const kernels::AttentionMask mask{p.mask.window, p.mask.documents_BS};
+  const kernels::AttentionOut f = kernels::attention(p.x.q, p.x.k, p.x.v, p.mask.scale, mask);
+  Answer a{f.out_BTHd, at::empty_like(p.x.q), at::empty_like(p.x.k), at::empty_like(p.x.v)};
+  kernels::attention_backward(p.dout, p.x.q, p.x.k, p.x.v, f, p.mask.scale, mask, a.dq, a.dk, a.dv);
+  return a;
+}
+
+std::vector<ContextSplit> splits(const Heads& heads) {
+  std::vector<ContextSplit> all;
+  for (const int degree : {2, 3, 4, 8}) {
+    for (const bool zigzag : {true, false}) {
+      all.push_back({.degree = degree, .zigzag = zigzag});
+      all.push_back({.degree = degree, .gathers = true, .zigzag = zigzag});
+      for (const int shared : {2, 4, 8}) {
+        const bool even = heads.kv % shared == 0 || shared % heads.kv == 0;
+        if (degree % shared == 0 && heads.q % shared == 0 && even) {
+          all.push_back({.degree = degree, .heads = shared, .zigzag = zigzag});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+std::string name(const ContextSplit& s) {
+  return fmt::format("cp {} heads {} {} {}", s.degree, s.heads, s.gathers ? "gathered" : "ring",
+                     s.zigzag ? "zigzag" : "contiguous");
+}
+
+double worst(const at::Tensor& got, const at::Tensor& want) {
+  if (got.isnan().any().item<bool>()) return INFINITY;
+  const double size = want.abs().max().item<double>();
+  return got.numel() == 0 ? 0.0 : got.sub(want).abs().max().item<double>() / size;
+}
+
+void on_ranks(int ranks, const std::function<void(Communicator& world)>& f) {
+  run_thread_ranks(ranks, {}, [&](const std::unique_ptr<Communicator>& world) {
+    at::set_num_threads(1);
+    f(*world);
+  });
+}
+
+void expect_one_rank(const Question& p, const Answer& want, ContextSplit split) {
+  std::mutex lock;
+  std::vector<double> errors;
+  on_ranks(split.degree, [&](Communicator& world) {
+    ContextSplit own = split;
+    own.rank = world.rank();
+    const ContextParallel cp(world, own);
+    const Answer got = answer(p, cp);
+    const std::scoped_lock guard(lock);
+    errors.push_back(worst(got.out, cp.own(want.out, 1)));
+    errors.push_back(worst(got.dq, cp.own(want.dq, 1)));
+    errors.push_back(worst(got.dk, cp.own(want.dk, 1)));
+    errors.push_back(worst(got.dv, cp.own(want.dv, 1)));
+  });
+  for (const double error : errors) EXPECT_LE(error, 1e-12) << name(split);
+}
+
+TEST(ContextAttention, case_007_EveryStyleEqualsOneRank) {
+  for (const Heads& heads : {kMha, kGqa, kLatent}) {
+    for (const Masked masked : {Masked::kCausal, Masked::kWindow, Masked::kPacked}) {
+      for (const std::int64_t seq : {32, 37}) {
+        SCOPED_TRACE(
+            fmt::format("kv heads {}, mask {}, seq {}", heads.kv, static_cast<int>(masked), seq));
+        const Question p = draw(heads, masked, seq);
+        const Answer want = one_rank(p);
+        for (const ContextSplit& split : splits(heads)) expect_one_rank(p, want, split);
+      }
+    }
+  }
+}
+
+// No pair that the mask hides is computed, none twice, and zigzag shares them evenly.
+TEST(ContextAttention, PairsAreComputedOnceAndEvenly) {
+  for (const Masked masked : {Masked::kCausal, Masked::kWindow, Masked::kPacked}) {
+    const Question p = draw(kGqa, masked, 64);
+    const std::int64_t pairs =
+        kernels::visible_pairs(2, 64, 64, {p.mask.window, p.mask.documents_BS});
+    for (const ContextSplit& split : splits(kGqa)) {
+      std::mutex lock;
+      std::int64_t all = 0, most = 0;
+      on_ranks(split.degree, [&](Communicator& world) {
+        ContextSplit own = split;
+        own.rank = world.rank();
+        const ContextParallel cp(world, own);
+        FlopCounter counter;
+        const ScopedFlopCounter scope(&counter);
+        answer(p, cp);
+        const std::scoped_lock guard(lock);
+        all += counter.total();
+        most = std::max(most, counter.total());
+      });
+      EXPECT_EQ(all, pairs * 8 * 6 * (6 + 6)) << name(split);
+      if (masked == Masked::kCausal && split.zigzag) {
+        EXPECT_EQ(most * split.degree, all) << name(split);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quatrain
