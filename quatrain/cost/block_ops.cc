@@ -33,9 +33,15 @@ OpCost& op_named(std::vector<OpCost>& ops, std::string_view name) {
   return *found;
 }
 
-std::int64_t visible_pairs(std::int64_t seq, std::int64_t window) {
-  const std::int64_t full = window > 0 ? std::min(window, seq) : seq;
-  return full * (full + 1) / 2 + (seq - full) * full;
+std::int64_t visible_pairs(const WorkShape& shape, std::int64_t heads, std::int64_t window) {
+  const ContextSplit& context = shape.context;
+  const std::int64_t seq = context.degree > 1 ? shape.whole_seq : shape.seq;
+  std::int64_t pairs = 0;
+  for (const Range& queries : context.of_place(seq, context.place())) {
+    pairs += causal_pairs(queries, {0, seq}, window);
+  }
+  if (context.heads > 1) return shape.batch * pairs * (heads / context.heads);
+  return shape.batch * pairs * heads;
 }
 
 namespace {
@@ -80,10 +86,10 @@ void attention_ops(std::vector<OpCost>& ops, const ModelSpec& model, const WorkS
   const std::int64_t rows = shape.batch * shape.seq;
   ops.push_back(linear_op("qkv", qkv, qkv_bias, rows));
   OpCost& op = ops.emplace_back(pointwise_op("attention", q_norm.numel() + k_norm.numel()));
-  const std::int64_t pairs = shape.batch * visible_pairs(shape.seq, model.layer_window(layer));
+  const std::int64_t pairs = visible_pairs(shape, dims.heads, model.layer_window(layer));
   const std::int64_t products = 4 * model.head_dim;  // scores, and values weighted by them
-  op.forward = {static_cast<double>(pairs * dims.heads * products)};
-  op.backward_input = {static_cast<double>(2 * pairs * dims.heads * products)};
+  op.forward = {static_cast<double>(pairs * products)};
+  op.backward_input = {static_cast<double>(2 * pairs * products)};
   ops.push_back(linear_op("out", out, out_bias, rows));
   BlockTraining& train = dims.train;
   train.qkv = qkv.trained();

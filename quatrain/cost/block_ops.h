@@ -17,8 +17,10 @@ namespace quatrain {
 OpCost linear_op(std::string name, const Group& weight, const Group& bias, std::int64_t rows);
 OpCost pointwise_op(std::string name, std::int64_t parameters);
 OpCost& op_named(std::vector<OpCost>& ops, std::string_view name);  // BugError when absent
-// Keys that the queries of one causal sequence see, all queries together.
-std::int64_t visible_pairs(std::int64_t seq, std::int64_t window);
+// Pairs of a query and a key that it sees, over the heads and tokens that this rank computes
+// attention for: `heads` of its own tokens, or, where ranks exchange them, its share of the heads
+// for all tokens of its place.
+std::int64_t visible_pairs(const WorkShape& shape, std::int64_t heads, std::int64_t window);
 
 // In the order of the forward pass; `cursor`: at the block's first parameter.
 std::vector<OpCost> block_ops(const ModelSpec& model, const WorkShape& shape, std::int64_t layer,

@@ -138,7 +138,7 @@ Schedule lowered_schedule(const ModelSpec& model, const Plan& plan,
   schedule = with_optimizer_step(schedule);
   if (trains_two_tables(model, schedule, trainable)) schedule = with_tied_reduce(schedule);
   throw_if_any(check(schedule));
-  const AxisSet reducing{Axis::kDpReplicate, Axis::kDpShard, Axis::kTp};
+  const AxisSet reducing{Axis::kDpReplicate, Axis::kDpShard, Axis::kCp, Axis::kTp};
   if (mesh.degree(reducing) == 1) return schedule;
   return with_zero(schedule, zero_pass(model, plan, schedule, trainable));
 }

@@ -68,8 +68,8 @@ void latent_attention_ops(std::vector<OpCost>& ops, const ModelSpec& model, cons
   ops.back().parameters += kv_norm.numel();
   ops.push_back(linear_op("kv_b", kv_b, {}, rows));
   OpCost& attention = ops.emplace_back(pointwise_op("attention", 0));
-  const std::int64_t pairs = shape.batch * visible_pairs(shape.seq, 0);
-  attention.forward = product(pairs * dims.heads, l.nope + l.rope + l.value);
+  const std::int64_t pairs = visible_pairs(shape, dims.heads, 0);
+  attention.forward = product(pairs, l.nope + l.rope + l.value);
   attention.backward_input = 2.0 * attention.forward;
   ops.push_back(linear_op("out", out, out_bias, rows));
   l.q_a = q_a.trained();

@@ -84,7 +84,9 @@ std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape,
 WorkShape work_shape(const Plan& plan, int rank) {
   WorkShape shape;
   shape.batch = plan.microbatch_size;
-  shape.seq = plan.seq_len;
+  shape.context = context_split(plan, rank);
+  shape.seq = shape.context.tokens(plan.seq_len);
+  shape.whole_seq = plan.seq_len;
   shape.dtype = plan.dtype;
   shape.recompute = plan.recompute;
   shape.split = tensor_split(plan, rank);

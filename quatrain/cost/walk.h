@@ -14,6 +14,7 @@
 #include "quatrain/mesh/mesh.h"
 #include "quatrain/mesh/placement.h"
 #include "quatrain/schedule/action.h"
+#include "quatrain/spec/context_split.h"
 #include "quatrain/spec/model_spec.h"
 #include "quatrain/spec/plan.h"
 #include "quatrain/spec/stages.h"
@@ -24,7 +25,9 @@ namespace quatrain {
 // One micro-batch as it runs, without packed documents (they only take FLOPs away).
 struct WorkShape {
   std::int64_t batch = 1;
-  std::int64_t seq = 0;
+  std::int64_t seq = 0;        // tokens of a sequence that are this rank's
+  std::int64_t whole_seq = 0;  // and all of them; 0: seq
+  ContextSplit context = {};   // this rank's place along cp
   Dtype dtype = Dtype::kFloat32;
   Recompute recompute = Recompute::kNone;
   std::int64_t head_chunk_tokens = 512;

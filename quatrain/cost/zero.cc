@@ -26,7 +26,7 @@ struct View {
   AxisSet shard, replicate;
   AxisSet all() const { return shard | replicate; }
 };
-const View kDense{Axis::kDpShard, Axis::kDpReplicate};
+const View kDense{{Axis::kDpShard, Axis::kCp}, Axis::kDpReplicate};
 const View kExperts{Axis::kEdpShard, Axis::kEdpReplicate};
 
 const View& view_of(const ZeroUnit& unit) { return unit.of_experts ? kExperts : kDense; }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kLogits = "moe.logits";
 constexpr std::string_view kExperts = "moe.experts";
-constexpr std::string_view kCounts = "moe.counts";  // of whole sequences, where ranks share them
+constexpr std::string_view kCounts = "moe.sequences";  // choices, where ranks share sequences
 constexpr std::string_view kDlogits = "moe.dlogits";
 constexpr std::string_view kDy = "moe.dy";
 constexpr std::string_view kSharedPre = "shared.pre";
