@@ -223,6 +223,7 @@ Bytes run_step(const Collective& step, const ShardSpec& from, const ShardSpec& t
       comm->all_to_all(in, in, kept, leaving).wait();
       break;
     }
+    case CollectiveKind::kSend:
     case CollectiveKind::kSlice:
       break;
   }

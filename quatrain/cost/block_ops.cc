@@ -63,6 +63,10 @@ BlockDims block_dims(const ModelSpec& model, const WorkShape& shape) {
   dims.up_width = model.mlp == MlpKind::kSwiGlu ? 2 * own.ffn : own.ffn;
   dims.centred_norm = model.norm == NormKind::kLayerNorm;
   dims.qk_norm = model.qk_norm;
+  dims.context_heads = shape.context.heads;
+  dims.place_tokens = shape.context.heads > 1
+                          ? total(shape.context.of_place(shape.whole_seq, shape.context.place()))
+                          : shape.seq;
   return dims;
 }
 
@@ -145,6 +149,8 @@ void block_wire(std::vector<OpCost>& ops, const ModelSpec& model, const WorkShap
   } else {
     pair_wire({op_named(ops, "qkv"), op_named(ops, "out"), train.qkv, train.out}, model, shape);
   }
+  context_wire(ops, shape, dims);
+  if (dims.mixture && dims.mixture->counts_sequences) sequence_counts_wire(ops, shape, dims);
   if (dims.mixture) {
     mixture_wire(ops, model, shape, dims);
   } else {

@@ -37,4 +37,8 @@ void latent_attention_wire(std::vector<OpCost>& ops, const ModelSpec& model, con
 void mixture_wire(std::vector<OpCost>& ops, const ModelSpec& model, const WorkShape& shape,
                   const BlockDims& dims);
 
+// What attention, and routers whose balance is a sequence's, send over cp (cost/context_wire.cc).
+void context_wire(std::vector<OpCost>& ops, const WorkShape& shape, const BlockDims& dims);
+void sequence_counts_wire(std::vector<OpCost>& ops, const WorkShape& shape, const BlockDims& dims);
+
 }  // namespace quatrain

@@ -40,11 +40,19 @@ void latent_attention_rows(StashRows& rows, const BlockDims& dims) {
   rows.keep("kv_a", "attn.kv_a", own * latent, kInput);
   rows.keep("kv_a", "attn.kv_a_rstd", own, kInput, StashWidth::kWide);
   rows.keep_if(l.kv_b, "kv_b", "attn.latent", gathered * latent, kWeight);
-  rows.keep("attention", "attn.q", query, kInput);
-  rows.keep("attention", "attn.kv", kv, kInput);
-  rows.keep("attention", "attn.rotated", n * l.rope, kInput);
-  rows.keep("attention", "attn.out", n * dims.heads * l.value, dims.train.out ? kWeight : kInput);
-  rows.keep("attention", "attn.lse", n * dims.heads, kInput, StashWidth::kWide);
+  if (dims.exchanges()) {
+    const std::int64_t here = dims.batch * dims.place_tokens * dims.heads_here(dims.heads);
+    rows.keep("attention", "attn.heads", here * (2 * (l.nope + l.rope) + l.value), kInput);
+    rows.keep("attention", "attn.heads_out", here * l.value, kInput);
+    rows.keep_if(dims.train.out, "attention", "attn.out", n * dims.heads * l.value, kWeight);
+    rows.keep("attention", "attn.lse", here, kInput, StashWidth::kWide);
+  } else {
+    rows.keep("attention", "attn.q", query, kInput);
+    rows.keep("attention", "attn.kv", kv, kInput);
+    rows.keep("attention", "attn.rotated", n * l.rope, kInput);
+    rows.keep("attention", "attn.out", n * dims.heads * l.value, dims.train.out ? kWeight : kInput);
+    rows.keep("attention", "attn.lse", n * dims.heads, kInput, StashWidth::kWide);
+  }
   rows.keep_if(l.q, "q", "attn.dq", query, kLate);
   rows.keep_if(l.kv_b, "kv_b", "attn.dkv", kv, kLate);
   rows.keep_if(l.kv_a, "kv_a", "attn.dkv_a", own * latent, kLate);
@@ -62,6 +70,8 @@ void mixture_rows(StashRows& rows, const BlockDims& dims) {
   rows.keep("router", "moe.logits", n * m.experts, kInput, StashWidth::kWide);
   rows.keep("router", "moe.experts", n * m.top_k, reads_x || reads_dy ? kWeight : kInput,
             StashWidth::kIndex);
+  rows.keep_if(m.counts_sequences, "router", "moe.sequences", dims.batch * m.experts, kInput,
+               StashWidth::kIndex);
   if (m.moves()) {
     rows.keep("up", "moe.counts", m.exchange * m.held, m.up || m.down ? kWeight : kInput,
               StashWidth::kIndex);

@@ -58,7 +58,8 @@ void norm_rows(StashRows& rows, const NormNames& names, const BlockDims& dims,
 void head_norm_rows(StashRows& rows, const BlockDims& dims, std::int64_t heads, bool trained,
                     const std::array<std::string_view, 3>& names) {
   const std::int64_t n = dims.batch * dims.seq;
-  rows.keep("attention", names[0], n * heads * dims.head_dim, StashLife::kInput);
+  rows.keep_if(!dims.exchanges(), "attention", names[0], n * heads * dims.head_dim,
+               StashLife::kInput);
   rows.keep("attention", names[1], n * heads, StashLife::kInput, StashWidth::kWide);
   if (trained) {
     rows.keep("attention", names[2], dims.batch * dims.head_dim, StashLife::kLate,
@@ -80,17 +81,23 @@ void attention_rows(StashRows& rows, const BlockDims& dims, const BlockKeeps& ke
   const std::int64_t n = dims.batch * dims.seq;
   const std::int64_t qkv = n * (dims.heads + 2 * dims.kv_heads) * dims.head_dim;
   if (train.qkv) rows.norm_output("qkv", "norm1.y", dims);
-  rows.keep("attention", "attn.qkv", qkv, StashLife::kInput);
+  rows.keep_if(!dims.exchanges() || dims.qk_norm, "attention", "attn.qkv", qkv, StashLife::kInput);
+  const std::int64_t here = dims.batch * dims.place_tokens * dims.heads_here(dims.heads);
+  if (dims.exchanges()) {
+    const std::int64_t kv = dims.batch * dims.place_tokens * dims.heads_here(dims.kv_heads);
+    rows.keep("attention", "attn.heads", (here + 2 * kv) * dims.head_dim, StashLife::kInput);
+    rows.keep("attention", "attn.heads_out", here * dims.head_dim, StashLife::kInput);
+  }
   if (dims.qk_norm) {
     head_norm_rows(rows, dims, dims.heads, train.q_norm, {"attn.q", "attn.q_rstd", "attn.dq_gain"});
     head_norm_rows(rows, dims, dims.kv_heads, train.k_norm,
                    {"attn.k", "attn.k_rstd", "attn.dk_gain"});
   }
-  rows.keep("attention", "attn.out", n * dims.heads * dims.head_dim,
-            train.out ? StashLife::kWeight : StashLife::kInput);
+  rows.keep_if(!dims.exchanges() || train.out, "attention", "attn.out",
+               n * dims.heads * dims.head_dim, train.out ? StashLife::kWeight : StashLife::kInput);
   if (keeps.statistics) {
-    rows.keep("attention", "attn.lse", dims.batch * dims.heads * dims.seq, StashLife::kInput,
-              StashWidth::kWide);
+    const std::int64_t queries = dims.exchanges() ? here : n * dims.heads;
+    rows.keep("attention", "attn.lse", queries, StashLife::kInput, StashWidth::kWide);
   }
   if (keeps.scores) score_rows(rows, dims, keeps);
   if (train.qkv || train.qkv_bias) rows.keep("qkv", "attn.dqkv", qkv, StashLife::kLate);

@@ -2,6 +2,7 @@
 // The table of what one block keeps between its passes, tensor by tensor: read by walk() with what
 // the runtime does, and by korthikanti_layer() with what the paper assumes.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -35,7 +36,8 @@ struct MixtureDims {
   std::int64_t exchange = 1;  // ranks that rows are exchanged with
   std::int64_t held = 0;      // experts of this rank
   bool moves() const { return exchange > 1; }
-  std::int64_t shared = 0;  // width of the shared expert
+  std::int64_t shared = 0;        // width of the shared expert
+  bool counts_sequences = false;  // whose rows other ranks have
   bool router = true, up = true, down = true, shared_up = true, shared_down = true;
 };
 
@@ -53,6 +55,13 @@ struct BlockDims {
   std::int64_t up_width = 0;  // of the pre-activation: ffn, or 2 ffn with a gate
   bool centred_norm = false;  // LayerNorm: means and biases beside RMSNorm's statistics and gains
   bool qk_norm = false;
+  // Where ranks exchange tokens for heads: how many do, and the tokens that they have together.
+  int context_heads = 1;
+  std::int64_t place_tokens = 0;
+  bool exchanges() const { return context_heads > 1; }
+  std::int64_t heads_here(std::int64_t of) const {
+    return std::max<std::int64_t>(1, of / context_heads);
+  }
   std::optional<LatentDims> latent;    // in place of q, k, v
   std::optional<MixtureDims> mixture;  // in place of up and down
   BlockTraining train;

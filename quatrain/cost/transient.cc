@@ -82,6 +82,24 @@ std::int64_t feed_forward_elements(const ModelSpec& model, const WorkShape& shap
   return most;
 }
 
+// Elements that come with cp: blocks of keys and values here, on their way and as gradients, parts
+// of outputs, and sums, wide where operands may not be.
+std::int64_t shared_sequences(const ModelSpec& model, const WorkShape& shape) {
+  const ContextSplit& context = shape.context;
+  if (context.degree == 1) return 0;
+  std::int64_t tokens = 0;
+  for (int place = 0; place < context.places(); ++place) {
+    tokens = std::max(tokens, total(context.of_place(shape.whole_seq, place)));
+  }
+  const std::int64_t keys = context.gathers ? shape.whole_seq : tokens;
+  const LocalSizes own = local_sizes(model, shape.split);
+  const std::int64_t kv_heads = model.latent ? own.heads : own.kv_heads;
+  const std::int64_t kv = std::max<std::int64_t>(1, kv_heads / context.heads);
+  const std::int64_t heads = own.heads / context.heads;
+  return 2 * shape.batch * model.head_dim * (8 * tokens * heads + 12 * keys * kv) +
+         4 * shape.batch * shape.seq * model.head_dim * (own.heads + 2 * kv_heads);
+}
+
 // Elements that come with tp.
 std::int64_t in_flight(const ModelSpec& model, const WorkShape& shape) {
   const std::int64_t ranks = shape.split.degree;
@@ -100,7 +118,8 @@ Bytes transient_bound(const ModelSpec& model, const WorkShape& shape, bool widen
   const std::int64_t up = model.mlp == MlpKind::kSwiGlu ? 2 * own.ffn : own.ffn;
   const std::int64_t elements = 6 * n * model.hidden + attention_elements(model, shape) +
                                 feed_forward_elements(model, shape) +
-                                4 * shape.batch * model.hidden + in_flight(model, shape);
+                                4 * shape.batch * model.hidden + in_flight(model, shape) +
+                                shared_sequences(model, shape);
   const std::int64_t product = widened ? largest_product(model, shape, qkv, up) : 0;
   const std::int64_t ids = 8 * n * static_cast<std::int64_t>(sizeof(std::int64_t));
   return {(elements + product) * size_of(wide(shape.dtype)) + ids};

@@ -279,6 +279,8 @@ std::string_view name(CollectiveKind kind) {
       return "reduce_scatter";
     case CollectiveKind::kAllToAll:
       return "all_to_all";
+    case CollectiveKind::kSend:
+      return "send";
     case CollectiveKind::kSlice:
       return "slice";
   }

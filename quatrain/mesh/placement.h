@@ -78,7 +78,8 @@ enum class CollectiveKind : std::uint8_t {
   kAllGather,
   kReduceScatter,
   kAllToAll,
-  kSlice
+  kSlice,
+  kSend  // between two ranks: no conversion makes it
 };
 struct Collective {
   CollectiveKind kind;
