@@ -3,7 +3,7 @@
 // routers' numbers and weights after steps of SGD, in float64.
 #include <gtest/gtest.h>
 
-#include "tests/experts/grid.h"
+#include "tests/context/styles.h"
 
 namespace quatrain {
 namespace {
@@ -15,47 +15,10 @@ Recipe recipe_of(const ModelSpec& spec) {
   return {.spec = spec, .global_batch = 8, .steps = kSteps};
 }
 
-std::vector<ModelSpec> families() {
-  std::vector<ModelSpec> all = {tensor_gpt2(), tensor_llama(), tiny_qwen3()};
-  for (const ModelSpec& spec : expert_models()) all.push_back(spec);
-  return all;
-}
-
-struct Style {
-  const char* name;
-  int ranks, heads = 1;
-  bool zigzag = true;
-};
-const std::vector<Style>& styles() {
-  static const std::vector<Style> all = {{"ring", 2},
-                                         {"ring", 3},
-                                         {"ring", 4, 1, false},
-                                         {"all_gather", 2},
-                                         {"all_gather", 3, 1, false},
-                                         {"ulysses", 2},
-                                         {"hybrid", 4, 2}};
-  return all;
-}
-
-Geometry with_style(Geometry geometry, const Style& style) {
-  geometry.context = style.ranks;
-  geometry.context_style = style.name;
-  geometry.context_heads = style.heads;
-  geometry.zigzag = style.zigzag;
-  return geometry;
-}
-
-bool fits(const ModelSpec& spec, const Geometry& geometry) {
-  const ContextSplit split{
-      .degree = geometry.context,
-      .heads = geometry.context_style == "ulysses" ? geometry.context : geometry.context_heads};
-  return check_context(spec, geometry.tensor, split, 9).empty();
-}
-
 TEST(Context, EveryStyleAndFamilyEqualsOneRank) {
   int ran = 0;
-  for (const ModelSpec& spec : families()) {
-    for (const Style& style : styles()) {
+  for (const ModelSpec& spec : context_families()) {
+    for (const Style& style : context_styles()) {
       const Geometry geometry = with_style({}, style);
       if (!fits(spec, geometry)) continue;
       expect_one_rank({recipe_of(spec), geometry});
@@ -83,7 +46,7 @@ TEST(Context, case_005_ARankWithoutTrainedTokens) {
 TEST(Context, case_008_PackedDocuments) {
   Recipe recipe = recipe_of(tensor_llama());
   recipe.document_tokens = 4;
-  for (const Style& style : styles()) {
+  for (const Style& style : context_styles()) {
     const Geometry geometry = with_style({}, style);
     if (fits(recipe.spec, geometry)) expect_one_rank({recipe, geometry});
   }

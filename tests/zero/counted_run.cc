@@ -50,7 +50,8 @@ std::string text_of(const WireCosts& costs) {
 
 WorkShape work_of(const Recipe& recipe, const RankJob& job) {
   WorkShape work = work_shape(job.plan, job.mesh.rank());
-  work.seq = recipe.seq;
+  work.seq = work.context.tokens(recipe.seq);
+  work.whole_seq = recipe.seq;
   work.head_chunk_tokens = kHeadChunk;
   work.trainable = recipe.trainable;
   return work;
