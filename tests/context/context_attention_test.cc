@@ -142,9 +142,9 @@ TEST(ContextAttention, case_007_EveryStyleEqualsOneRank) {
 // No pair that the mask hides is computed, none twice, and zigzag shares them evenly.
 TEST(ContextAttention, PairsAreComputedOnceAndEvenly) {
   for (const Masked masked : {Masked::kCausal, Masked::kWindow, Masked::kPacked}) {
-    const Question p = draw(kGqa, masked, 64);
+    const Question p = draw(kGqa, masked, 96);
     const std::int64_t pairs =
-        kernels::visible_pairs(2, 64, 64, {p.mask.window, p.mask.documents_BS});
+        kernels::visible_pairs(2, 96, 96, {p.mask.window, p.mask.documents_BS});
     for (const ContextSplit& split : splits(kGqa)) {
       std::mutex lock;
       std::int64_t all = 0, most = 0;

@@ -24,7 +24,8 @@ void expect_the_cost(const Recipe& recipe, const Geometry& geometry) {
         step_wire(job.schedule.per_rank[0], recipe.spec, work_of(recipe, job),
                   zero_shape(recipe.spec, job.plan, recipe.trainable, job.mesh.rank()));
     const std::lock_guard lock(mutex);
-    SCOPED_TRACE(Case{recipe, geometry}.name() + ", rank " + std::to_string(job.mesh.rank()));
+    const Case shown{recipe, geometry};
+    SCOPED_TRACE(shown.name() + ", rank " + std::to_string(job.mesh.rank()));
     EXPECT_EQ(text_of(sent), text_of(want));
     expect_flops(report, work_of(recipe, job), job);
     expect_memory(m, recipe, work_of(recipe, job), job);
