@@ -81,7 +81,8 @@ void add(WireCosts& to, const WireCosts& more) {
 
 WireCosts tensor_wire(const std::vector<Action>& row, const ModelSpec& model,
                       const WorkShape& shape, std::span<const StageLayers> stages) {
-  if (shape.split.degree == 1 && shape.split.exchange_ranks() == 1) return {};
+  const bool alone = shape.split.degree == 1 && shape.context.degree == 1;
+  if (alone && shape.split.exchange_ranks() == 1) return {};
   return RowWire(model, shape, stages).run(row);
 }
 
