@@ -96,7 +96,7 @@ std::map<std::vector<int>, std::vector<int>> ranks_by_place(const Mesh& mesh) {
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
     const Mesh at = mesh.with_rank(rank);
     std::vector<int> place;
-    for (const Axis axis : {Axis::kPp, Axis::kTp, Axis::kEp, Axis::kEtp}) {
+    for (const Axis axis : {Axis::kPp, Axis::kCp, Axis::kTp, Axis::kEp, Axis::kEtp}) {
       place.push_back(at.coord(axis));
     }
     std::vector<int> piece = place;

@@ -26,9 +26,9 @@ using WireCosts = std::map<std::string, std::map<std::string, WireCost>>;  // by
 
 void add(WireCosts& to, const WireCosts& more);
 
-// What this rank, which holds `stages`, sends over tp, over cp and between experts ("ep") in the layers of
-// one step that walks `row`, evaluation left out. A fused backward's weight halves (B) find what
-// the input half gathered; separate ones (W) do not, whatever `shape.fused_backward`.
+// What this rank, which holds `stages`, sends over tp, over cp and between experts ("ep") in the
+// layers of one step that walks `row`, evaluation left out. A fused backward's weight halves (B)
+// find what the input half gathered; separate ones (W) do not, whatever `shape.fused_backward`.
 WireCosts tensor_wire(const std::vector<Action>& row, const ModelSpec& model,
                       const WorkShape& shape, std::span<const StageLayers> stages);
 

@@ -7,8 +7,8 @@
 
 namespace quatrain {
 
-// "dp" for a group that spans all ranks with other tokens, "edp" for all that hold the same experts; else the
-// axes' own names ("dp_shard").
+// "dp" for a group that spans all ranks with other tokens, "edp" for all that hold the same
+// experts, "cp" for ranks that share sequences; else the axes' own names ("dp_shard").
 inline std::string group_name(const Mesh& mesh, AxisSet axes) {
   if (axes == AxisSet(Axis::kCp)) return "cp";
   const AxisSet data{Axis::kDpReplicate, Axis::kDpShard, Axis::kCp};

@@ -32,7 +32,9 @@ enum FactorId : std::size_t {
   kDocuments,
   kWindow,
   kFamily,
-  kOptimizer
+  kOptimizer,
+  kCp,
+  kCpStyle
 };
 
 struct Factor {
@@ -60,7 +62,9 @@ inline std::vector<Factor> composition_factors() {
           {"documents", {"no", "yes"}},
           {"window", {"no", "yes"}},
           {"family", {"gpt2", "llama", "qwen3", "mixtral", "deepseek"}},
-          {"optimizer", {"sgd", "clipped", "adamw"}}};
+          {"optimizer", {"sgd", "clipped", "adamw"}},
+          {"cp", {"1", "2"}},
+          {"cp_style", {"ring", "all_gather", "ulysses", "contiguous ring"}}};
 }
 
 inline std::string describe(const Row& row) {
@@ -80,7 +84,7 @@ inline RunSchedule schedule_of(const Row& row) {
   return run_schedules()[static_cast<std::size_t>(row[kSchedule])];
 }
 inline int stage_ranks(const Row& row) {
-  return degree(row, kReplicate) * degree(row, kShard) * degree(row, kTp);
+  return degree(row, kReplicate) * degree(row, kShard) * degree(row, kCp) * degree(row, kTp);
 }
 
 // A combination that does not exist. `key`: which key the refusal names ("schedule": the
@@ -100,7 +104,7 @@ inline std::vector<Refusal> composition_refusals() {
   return {
       {"",
        "tests start up to 16 ranks",
-       {{kReplicate, kShard, kTp, kPp},
+       {{kReplicate, kShard, kCp, kTp, kPp},
         [](const Row& r) { return stage_ranks(r) * degree(r, kPp) > kMostRanks; }}},
       {"schedule",
        "the schedule is defined for one chunk a rank, or for the two of a V",
@@ -116,7 +120,7 @@ inline std::vector<Refusal> composition_refusals() {
        {{kEtp, kFamily}, [](const Row& r) { return r[kEtp] > 0 && !has_experts(r); }}},
       {"parallel.ep",
        "the ranks of a stage hold a whole number of copies of its experts",
-       {{kEp, kEtp, kReplicate, kShard, kTp, kFamily},
+       {{kEp, kEtp, kReplicate, kShard, kCp, kTp, kFamily},
         [](const Row& r) {
           return has_experts(r) && stage_ranks(r) % (degree(r, kEp) * degree(r, kEtp)) != 0;
         }}},
@@ -157,6 +161,11 @@ inline ModelSpec model_of(const Row& row) {
   return row[kDropout] > 0 ? with_dropout(spec) : spec;
 }
 
+inline const char* context_style(const Row& row) {
+  if (row[kCpStyle] == 1) return "all_gather";
+  return row[kCpStyle] == 2 ? "ulysses" : "ring";
+}
+
 inline Geometry geometry_of(const Row& row) {
   return {.replicas = degree(row, kReplicate),
           .shards = degree(row, kShard),
@@ -172,7 +181,10 @@ inline Geometry geometry_of(const Row& row) {
           .chunks = row[kChunks] + 1,
           .gather_once = row[kWire] == 2,
           .ep = degree(row, kEp),
-          .etp = has_experts(row) ? degree(row, kEtp) : 0};
+          .etp = has_experts(row) ? degree(row, kEtp) : 0,
+          .context = degree(row, kCp),
+          .context_style = context_style(row),
+          .zigzag = row[kCpStyle] != 3};
 }
 
 // Every data rank reads a sequence or more each micro-batch; where uneven, the last is missing.
@@ -213,6 +225,9 @@ inline RunConfig config_of(const Row& row) {
   p.pp = degree(row, kPp);
   p.schedule = schedule_of(row).name;
   p.chunks = row[kChunks] + 1;
+  p.cp = degree(row, kCp);
+  p.cp_style = context_style(row);
+  p.cp_balance = row[kCpStyle] == 3 ? "contiguous" : "zigzag";
   p.ep = degree(row, kEp);
   p.etp = degree(row, kEtp);
   p.reduce_once = row[kWire] == 1;
