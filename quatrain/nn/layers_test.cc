@@ -20,6 +20,7 @@ namespace {
 
 using testing::add_leaves;
 using testing::alone;
+using testing::alone_in_all;
 using testing::expect_grads;
 using testing::leaf;
 using testing::Leaves;

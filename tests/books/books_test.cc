@@ -60,7 +60,12 @@ struct Setting {
             .head_chunk_tokens = 7};
   }
   WorkShape shape(std::int64_t batch, std::int64_t seq) const {
-    return {batch, seq, dtype, recompute, 7, trainable};
+    return {.batch = batch,
+            .seq = seq,
+            .dtype = dtype,
+            .recompute = recompute,
+            .head_chunk_tokens = 7,
+            .trainable = trainable};
   }
 };
 
