@@ -139,6 +139,49 @@ TEST(ContextAttention, case_007_EveryStyleEqualsOneRank) {
   }
 }
 
+// sum(out * dout) over all ranks of a style.
+double objective(const Question& p, const ContextSplit& split) {
+  std::mutex lock;
+  double sum = 0.0;
+  on_ranks(split.degree, [&](Communicator& world) {
+    ContextSplit own = split;
+    own.rank = world.rank();
+    const ContextParallel cp(world, own);
+    const QkvHeads x{cp.own(p.x.q, 1), cp.own(p.x.k, 1), cp.own(p.x.v, 1)};
+    const double part = cp.forward(x, p.mask).out_BTHd.mul(cp.own(p.dout, 1)).sum().item<double>();
+    const std::scoped_lock guard(lock);
+    sum += part;
+  });
+  return sum;
+}
+
+TEST(ContextAttention, case_007_TwentyEntriesByFiniteDifferences) {
+  constexpr double kStep = 1e-5;
+  Question p = draw(kGqa, Masked::kPacked, 24);
+  const Answer want = one_rank(p);
+  const std::vector<ContextSplit> all = {{.degree = 2},
+                                         {.degree = 4},
+                                         {.degree = 2, .gathers = true},
+                                         {.degree = 2, .heads = 2},
+                                         {.degree = 4, .heads = 2}};
+  for (int i = 0; i < 20; ++i) {
+    const auto [x, dx] = i % 3 == 0   ? std::pair{p.x.q, want.dq}
+                         : i % 3 == 1 ? std::pair{p.x.k, want.dk}
+                                      : std::pair{p.x.v, want.dv};
+    const std::int64_t at = (i * 7919) % x.numel();
+    const at::Tensor entry = x.view({-1})[at];
+    const double before = entry.item<double>();
+    const ContextSplit& split = all[static_cast<std::size_t>(i) % all.size()];
+    entry.fill_(before + kStep);
+    const double above = objective(p, split);
+    entry.fill_(before - kStep);
+    const double below = objective(p, split);
+    entry.fill_(before);
+    EXPECT_NEAR((above - below) / (2 * kStep), dx.reshape({-1})[at].item<double>(), 1e-7)
+        << name(split) << ", entry " << at;
+  }
+}
+
 // No pair that the mask hides is computed, none twice, and zigzag shares them evenly.
 TEST(ContextAttention, PairsAreComputedOnceAndEvenly) {
   for (const Masked masked : {Masked::kCausal, Masked::kWindow, Masked::kPacked}) {
