@@ -15,7 +15,7 @@ inline std::string group_name(const Mesh& mesh, AxisSet axes) {
   if ((axes - data).empty() && mesh.degree(axes) == mesh.degree(data)) return "dp";
   const AxisSet copies = AxisSet(Axis::kEdpReplicate) | Axis::kEdpShard;
   if ((axes - copies).empty() && mesh.degree(axes) == mesh.degree(copies)) return "edp";
-  return to_string(axes);
+  return to_string(mesh.degree(Axis::kCp) == 1 ? axes - Axis::kCp : axes);
 }
 
 }  // namespace quatrain

@@ -70,7 +70,7 @@ class BadConfig(CommandTest):
         self.assertEqual(done.stdout, "")
 
     def test_ranks_are_refused_with_what_would_do(self):
-        for override in ("parallel.tp=3", "parallel.pp=3", "parallel.cp=2"):
+        for override in ("parallel.tp=3", "parallel.pp=3", "parallel.cp=33"):
             with self.subTest(override):
                 self.refuse("train", "tiny.toml", override, code=2, says=[override.split("=")[0]])
 
