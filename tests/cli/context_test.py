@@ -41,10 +41,12 @@ class Context(CommandTest):
 
     def test_runs_go_on_under_another_cut(self):
         self.train("whole", "lr_schedule.decay_steps=6")
-        self.train("first", "training.steps=3", "checkpoint.interval=3", "lr_schedule.decay_steps=6",
-                   "parallel.cp=2", "parallel.zero=3")
-        for name, *overrides in (("alone",), ("three", "parallel.cp=3", "parallel.cp_style=all_gather"),
-                                 ("data", "parallel.dp_shard=2", "parallel.zero=1")):
+        self.train("first", "training.steps=3", "checkpoint.interval=3",
+                   "lr_schedule.decay_steps=6", "parallel.cp=2", "parallel.zero=3")
+        for name, *overrides in (
+                ("alone",),
+                ("three", "parallel.cp=3", "parallel.cp_style=all_gather"),
+                ("data", "parallel.dp_shard=2", "parallel.zero=1")):
             with self.subTest(name):
                 self.train(name, "checkpoint.resume=runs/first/checkpoints",
                            "lr_schedule.decay_steps=6", *overrides)
