@@ -59,8 +59,8 @@ class Question {
 
   Fixed fixed() const {
     std::string list;
-    for (const char* key : {"micro_batch", "dp", "tp", "pp", "chunks", "cp", "ep", "etp", "zero",
-                            "recompute", "schedule"}) {
+    for (const char* key : {"micro_batch", "dp", "tp", "pp", "chunks", "cp", "cp_style", "ep",
+                            "etp", "zero", "recompute", "schedule"}) {
       const std::string value = text(key);
       if (value.empty()) continue;
       list += fmt::format("{}{}={}", list.empty() ? "" : ",", key, value);

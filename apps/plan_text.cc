@@ -34,6 +34,12 @@ std::string model_section(const ModelSpec& spec, const std::string& model) {
   return text + "\n";
 }
 
+std::string context_keys(const ContextStyle& style) {
+  std::string text = fmt::format("cp_style = \"{}\"\n", style.name);
+  if (style.name == "hybrid") text += fmt::format("cp_heads = {}\n", style.heads);
+  return style.zigzag ? text : text + "cp_balance = \"contiguous\"\n";
+}
+
 }  // namespace
 
 void set_dtype(Job& job, std::string_view text) {
@@ -110,6 +116,7 @@ std::string train_toml(const Job& job, const std::string& model, const Geometry&
     text += fmt::format("chunks = {}\nlayers_per_stage = [{}]\n", g.chunks,
                         fmt::join(Estimator(job).cut(g.stages()), ", "));
   }
+  if (g.cp > 1) text += context_keys(g.cp_style);
   return text + fmt::format("cp = {}\nep = {}\netp = {}\n", g.cp, g.ep, g.etp);
 }
 

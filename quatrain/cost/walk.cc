@@ -64,7 +64,12 @@ std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape) {
 
 std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape,
                            std::span<const StageLayers> stages) {
-  const std::vector<LocalParameter> all = trained_parameters(model, shape.split, shape.trainable);
+  return walk(model, shape, stages, trained_parameters(model, shape.split, shape.trainable));
+}
+
+std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape,
+                           std::span<const StageLayers> stages,
+                           std::span<const LocalParameter> all) {
   std::vector<UnitCost> units(static_cast<std::size_t>(model.layers) + 2);
   for (const StageLayers& stage : stages) {
     for (int layer = stage.begin; layer < stage.end; ++layer) {

@@ -90,6 +90,10 @@ std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape);
 // Those of some stages' layers; the others' places are empty.
 std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape,
                            std::span<const StageLayers> stages);
+// The same, of parameters that trained_parameters() (cost/local.h) has listed before.
+std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape,
+                           std::span<const StageLayers> stages,
+                           std::span<const LocalParameter> parameters);
 
 // FLOPs of matrix products of one optimizer step over `sequences` sequences (forward and both
 // halves, without recomputation): the numerator of MFU.

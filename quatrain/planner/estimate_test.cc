@@ -187,6 +187,7 @@ TEST(Published, Llama3405B) {
     const Job job = job_of("llama-3.1-405b", "h100-sxm-80gb", row.gpus, row.batch, row.seq);
     Geometry g = geometry(8, 16, row.dp, row.batch / row.dp);
     g.cp = row.cp;
+    g.cp_style = {"all_gather"};  // section 3.3.2
     g.chunks = 7;
     g.schedule = "interleaved-1f1b";
     const Estimate e = Estimator(job).clocked(g).estimate;

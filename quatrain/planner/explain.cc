@@ -40,7 +40,7 @@ std::string link_of(const Job& job, GroupShape group) {
 }
 
 struct Step {
-  const char* name;
+  std::string name;
   int degree;
   GroupShape group;
   double exposed;
@@ -72,7 +72,7 @@ void say_cuts(const Job& job, const RankedPlan& best, std::vector<std::string>& 
   const Estimate& e = best.estimate;
   const Step steps[] = {{"tp", g.tp, {g.tp, 1}, e.parts.exposed_tp},
                         {"ep", g.ep, {g.ep, g.etp}, e.parts.exposed_ep},
-                        {"cp", g.cp, {g.cp, g.tp}, e.parts.exposed_cp},
+                        {to_string(g.cp_style) + " cp", g.cp, {g.cp, g.tp}, e.parts.exposed_cp},
                         {"pp", g.pp, {g.pp, g.tp * g.cp * g.dp()}, e.parts.exposed_pp}};
   for (const Step& step : steps) {
     if (step.degree > 1) lines.push_back(axis_line(job, e, step));
@@ -130,10 +130,16 @@ std::pair<const char*, double> largest_growth(const NamedParts& from, const Name
 
 }  // namespace
 
+std::string to_string(const ContextStyle& style) {
+  std::string text(style.name);
+  if (style.name == "hybrid") text += fmt::format("/{}", style.heads);
+  return style.zigzag ? text : text + "+contiguous";
+}
+
 std::string to_string(const Geometry& g) {
   std::string text = fmt::format("tp{}", g.tp);
   if (g.sequence_parallel) text += "+sp";
-  if (g.cp > 1) text += fmt::format(" cp{}", g.cp);
+  if (g.cp > 1) text += fmt::format(" cp{} {}", g.cp, to_string(g.cp_style));
   text += fmt::format(" pp{}", g.pp);
   if (g.ep * g.etp > 1) text += fmt::format(" ep{} etp{}", g.ep, g.etp);
   text += g.dp_replicate > 1 ? fmt::format(" dp{}x{}", g.dp_replicate, g.dp_shard)

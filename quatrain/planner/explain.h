@@ -10,6 +10,8 @@ namespace quatrain {
 
 // "tp8+sp pp16 dp128 zero1 1f1b, micro-batch 1 x 16".
 std::string to_string(const Geometry& geometry);
+// "ring", "hybrid/2", "ulysses+contiguous".
+std::string to_string(const ContextStyle& style);
 
 // One line: where the step's time goes and what fills the memory.
 std::string why(const Job& job, const RankedPlan& plan);

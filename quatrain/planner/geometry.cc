@@ -5,11 +5,33 @@
 #include <fmt/ranges.h>
 
 #include <numeric>
+#include <utility>
 
 #include "quatrain/base/error.h"
 #include "quatrain/schedule/schedule.h"
 
 namespace quatrain {
+
+ContextSplit slowest_split(const Geometry& g, std::int64_t seq) {
+  ContextSplit split = context_split(g.cp_style.name, g.cp, g.cp_style.heads);
+  split.zigzag = g.cp_style.zigzag;
+  if (split.zigzag && seq % (2 * split.degree) == 0) return split;  // all are alike
+  const auto work = [&](int rank) {
+    std::int64_t pairs = 0;
+    for (const Range& queries : split.of_place(seq, rank / split.heads)) {
+      pairs += causal_pairs(queries, {0, seq}, 0);
+    }
+    return std::pair{pairs, total(split.of_rank(seq, rank))};
+  };
+  auto most = work(0);
+  for (int rank = 1; rank < split.degree; ++rank) {
+    const auto here = work(rank);
+    if (here <= most) continue;
+    most = here;
+    split.rank = rank;
+  }
+  return split;
+}
 
 Plan to_plan(const Job& job, const Geometry& geometry, const std::vector<std::int64_t>& cut) {
   Plan plan;
@@ -37,6 +59,9 @@ Plan to_plan(const Job& job, const Geometry& geometry, const std::vector<std::in
   plan.zero_stage = geometry.zero;
   plan.sequence_parallel = geometry.sequence_parallel;
   plan.gather_again = geometry.gather_again;
+  plan.cp_style = std::string(geometry.cp_style.name);
+  plan.cp_heads = geometry.cp_style.heads;
+  plan.cp_zigzag = geometry.cp_style.zigzag;
   plan.recompute = geometry.recompute;
   plan.dtype = job.dtype;
   return plan;
@@ -59,6 +84,9 @@ Geometry geometry_of(const Plan& plan) {
   g.micro_batch = plan.microbatch_size;
   g.microbatches = plan.num_microbatches;
   g.recompute = plan.recompute;
+  for (const std::string_view style : kCpStyles) {
+    if (style == plan.cp_style) g.cp_style = {style, plan.cp_heads, plan.cp_zigzag};
+  }
   for (const std::string_view name : schedule_names()) {
     if (name == plan.schedule) {
       g.schedule = name;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quatrain/planner/cluster.h"
+#include "quatrain/spec/context_split.h"
 #include "quatrain/spec/model_spec.h"
 #include "quatrain/spec/plan.h"
 
@@ -23,9 +24,18 @@ struct Job {
   double efficiency = 1.0;    // of a software stack: scales the rates of all computation
 };
 
+// How ranks of cp share a sequence: the keys parallel.cp_style, cp_heads and cp_balance.
+struct ContextStyle {
+  std::string_view name = "ring";  // one of kCpStyles
+  int heads = 1;                   // of hybrid: neighbours that exchange heads
+  bool zigzag = true;
+  friend bool operator==(const ContextStyle&, const ContextStyle&) = default;
+};
+
 struct Geometry {
   int dp_replicate = 1, dp_shard = 1, zero = 0;
   int tp = 1, cp = 1, pp = 1, chunks = 1, ep = 1, etp = 1;
+  ContextStyle cp_style{};
   bool sequence_parallel = false;
   bool gather_again = false;  // Plan's: less memory for a second gather
   std::int64_t micro_batch = 1;
@@ -40,6 +50,9 @@ struct Geometry {
   int expert_dp() const { return std::max(1, dp() * cp * tp / (ep * etp)); }
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
+
+// How the ranks of cp cut a sequence, at the place along it that has most to attend to.
+ContextSplit slowest_split(const Geometry& geometry, std::int64_t seq);
 
 // The plan that the runtime executes, and back. `cut`: blocks of each stage (balanced_layers()).
 // geometry_of() throws ConfigError for schedules that are files.

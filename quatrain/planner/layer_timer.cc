@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "quatrain/planner/collective.h"
+#include "quatrain/planner/context_time.h"
 
 namespace quatrain {
 namespace {
@@ -14,8 +15,6 @@ constexpr double kForwardTraffic = 2.0, kInputTraffic = 3.0;
 constexpr double kForwardKernels = 8, kInputKernels = 12;
 // Kernels that eager software starts for a block.
 constexpr double kForwardLaunches = 40, kInputLaunches = 80;
-// A ring of keys and values hides under this share of the layer's work.
-constexpr double kRingHidden = 0.5;
 constexpr double kTheft = 0.1;  // hidden traffic slows what hides it by this share of itself
 
 double bytes_of(Bytes bytes) { return static_cast<double>(bytes.value); }
@@ -44,12 +43,14 @@ void LayerTimes::add(const LayerTimes& layer, double times) {
   experts += times * layer.experts;
 }
 
-LayerTimer::LayerTimer(const Job& job, const Geometry& geometry, const ModelSpec& model)
+LayerTimer::LayerTimer(const Job& job, const Geometry& geometry, const ModelSpec& model,
+                       const WorkShape& shape)
     : job_(job),
       geometry_(geometry),
       model_(model),
-      scale_(count(geometry.micro_batch) / geometry.cp),
-      rows_(scale_ * count(job.seq)) {}
+      shape_(shape),
+      scale_(count(geometry.micro_batch)),
+      rows_(scale_ * count(shape.seq)) {}
 
 LayerTimes LayerTimer::block(const UnitCost& unit, double unrecomputed) const {
   const bool sparse = model_.layer_is_sparse(0);
@@ -62,7 +63,6 @@ LayerTimes LayerTimer::block(const UnitCost& unit, double unrecomputed) const {
   times.forward = std::max(times.forward, kForwardLaunches * job_.cluster.host_seconds);
   times.input = std::max(times.input, kInputLaunches * job_.cluster.host_seconds);
   if (full) times.input += times.forward;
-  if (geometry_.cp > 1) ring(times);
   return times;
 }
 
@@ -90,7 +90,7 @@ LayerTimes LayerTimer::timed(const UnitCost& unit, bool sparse) const {
 // What the layer keeps between its passes and holds at work.
 void LayerTimer::keep(LayerTimes& times, double unrecomputed) const {
   const double factor = job_.cluster.stash_factor;
-  times.working = factor * unrecomputed;
+  times.working += factor * unrecomputed;
   if (geometry_.recompute != Recompute::kFull) times.stash *= factor;
   times.late *= factor;
   times.growth = std::max(0.0, times.late - times.stash);
@@ -109,13 +109,7 @@ void LayerTimer::add_moving(LayerTimes& times, double bytes) const {
 
 void LayerTimer::add_computing(LayerTimes& times, const OpCost& op, bool sparse) const {
   if (op.forward.value == 0) return;
-  if (op.name == "attention") {
-    const double flops = scale_ * op.forward.value;
-    times.forward += attention_seconds(job_, flops);
-    times.input += attention_backward_seconds(job_, 2 * flops);
-    add_scores(times);
-    return;
-  }
+  if (op.name == "attention") return add_attention(times, op);
   const Product p = product_of(op, sparse);
   if (is_routed(op, sparse) && op.name == "up") permute(times, p.m * p.count);
   const bool fp8 = job_.fp8_products && op.name != "head" && op.name != "router";
@@ -125,6 +119,22 @@ void LayerTimer::add_computing(LayerTimes& times, const OpCost& op, bool sparse)
   if (op.backward_weight.value > 0) {
     times.weight += product_seconds(job_, {p.n, p.k, p.m, p.count}, precision);
   }
+}
+
+void LayerTimer::add_attention(LayerTimes& times, const OpCost& op) const {
+  const double flops = scale_ * op.forward.value;
+  const double forward = attention_seconds(job_, flops);
+  const double input = attention_backward_seconds(job_, 2 * flops);
+  times.forward += forward;
+  times.input += input;
+  add_scores(times);
+  if (geometry_.cp == 1) return;
+  const ContextTimes shared = context_times(job_, shape_, model_, op, {scale_, forward, input});
+  times.forward += shared.forward;
+  times.input += shared.input;
+  times.cp += shared.exposed + kTheft * shared.hidden;
+  times.hiding += shared.hidden;
+  times.working += shared.working;
 }
 
 // Software that writes all scores moves as much again for their gradients.
@@ -162,10 +172,13 @@ Product LayerTimer::product_of(const OpCost& op, bool sparse) const {
 
 void LayerTimer::add_wire(LayerTimes& times, const OpCost& op) const {
   for (const OpWire& wire : op.wire) {
-    const bool experts = wire.operation == CollectiveKind::kAllToAll;
+    const bool experts = wire.axes == AxisSet(Axis::kEp);
+    const bool sequences = wire.axes == AxisSet(Axis::kCp);
+    if (sequences && op.name == "attention") continue;  // add_attention()'s
     const bool reduce = wire.operation == CollectiveKind::kAllReduce;
-    const GroupShape group =
-        experts ? GroupShape{geometry_.ep, geometry_.etp} : GroupShape{geometry_.tp, 1};
+    const GroupShape group = experts     ? GroupShape{geometry_.ep, geometry_.etp}
+                             : sequences ? GroupShape{geometry_.cp, geometry_.tp}
+                                         : GroupShape{geometry_.tp, 1};
     const CommKind kind = experts  ? CommKind::kAllToAll
                           : reduce ? CommKind::kAllReduce
                                    : CommKind::kAllGather;
@@ -173,21 +186,9 @@ void LayerTimer::add_wire(LayerTimes& times, const OpCost& op) const {
     if (n == 1) continue;
     const double sent = scale_ * bytes_of(wire.bytes) / calls;
     const double whole = sent * n / ((n - 1) * (reduce ? 2 : 1));
-    (experts ? times.ep : times.tp) += calls * collective_seconds(job_.cluster, kind, group, whole);
+    double& waits = experts ? times.ep : sequences ? times.cp : times.tp;
+    waits += calls * collective_seconds(job_.cluster, kind, group, whole);
   }
-}
-
-// Keys and values pass round once in the forward and, with their gradients, twice behind it.
-void LayerTimer::ring(LayerTimes& times) const {
-  const double heads = std::max(1.0, count(model_.kv_heads) / geometry_.tp);
-  const double width = model_.latent
-                           ? count(model_.latent->kv_lora_rank + model_.latent->qk_rope_head_dim)
-                           : 2 * heads * count(model_.head_dim);
-  const double bytes = rows_ * geometry_.cp * width * count(size_of(job_.dtype));
-  const double once =
-      collective_seconds(job_.cluster, CommKind::kAllGather, {geometry_.cp, geometry_.tp}, bytes);
-  times.hiding = std::min(3 * once, kRingHidden * times.compute());
-  times.cp = 3 * once - times.hiding + kTheft * 3 * once;
 }
 
 // Rows gathered by expert and put back: each is read and written twice, and once more for weights'

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One layer's operations, timed. What the walk does not know is here alone: cp divides its rows.
+// One layer's operations, timed.
 #pragma once
 #include "quatrain/cost/walk.h"
 #include "quatrain/planner/layer_times.h"
@@ -9,9 +9,10 @@ namespace quatrain {
 
 class LayerTimer {
  public:
-  // `model`: with one block of the layer's kind. Units are walked with one sequence a micro-batch.
+  // `model`: with one block of the layer's kind. Units are walked with `shape`, of one sequence.
   // Keeps references.
-  LayerTimer(const Job& job, const Geometry& geometry, const ModelSpec& model);
+  LayerTimer(const Job& job, const Geometry& geometry, const ModelSpec& model,
+             const WorkShape& shape);
 
   // Of a block; `unrecomputed`: bytes of its stash where all is kept.
   LayerTimes block(const UnitCost& unit, double unrecomputed) const;
@@ -24,19 +25,20 @@ class LayerTimer {
   void add_moving(LayerTimes& times, double bytes) const;
   void add_computing(LayerTimes& times, const OpCost& op, bool sparse) const;
   void add_scores(LayerTimes& times) const;
+  void add_attention(LayerTimes& times, const OpCost& op) const;
   void add_wire(LayerTimes& times, const OpCost& op) const;
   double waited(double seconds) const;
 
   Product product_of(const OpCost& op, bool sparse) const;
   double inner(const OpCost& op) const;
 
-  void ring(LayerTimes& times) const;
   void permute(LayerTimes& times, double rows) const;
 
   const Job& job_;
   const Geometry& geometry_;
   const ModelSpec& model_;
-  double scale_;  // from the walk's one sequence to this rank's micro-batch
+  const WorkShape& shape_;
+  double scale_;  // from the walk's one sequence to the micro-batch
   double rows_;   // of the micro-batch on this rank of cp
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "quatrain/base/check.h"
+#include "quatrain/cost/local.h"
 #include "quatrain/cost/stage_cut.h"
 #include "quatrain/planner/collective.h"
 #include "quatrain/planner/layer_timer.h"
@@ -33,10 +34,12 @@ ModelSpec one_block(const ModelSpec& model, std::int64_t layer) {
   return one;
 }
 
-// One sequence: a micro-batch is as many times that.
+// One sequence: a micro-batch is as many times that. Of the rank of cp with most to do.
 WorkShape shape_of(const Job& job, const Geometry& g) {
   WorkShape shape;
-  shape.seq = job.seq;
+  shape.context = slowest_split(g, job.seq);
+  shape.seq = shape.context.tokens(job.seq);
+  shape.whole_seq = job.seq;
   shape.dtype = job.dtype;
   shape.recompute = g.recompute;
   shape.split.degree = g.tp;
@@ -48,8 +51,9 @@ WorkShape shape_of(const Job& job, const Geometry& g) {
 
 }  // namespace
 
-// Walks of one sequence on one rank of tp, ep and etp.
+// Walks of one sequence on one rank of tp, cp, ep and etp.
 struct LayerTable::Walked {
+  WorkShape shape;
   std::vector<std::vector<UnitCost>> units;  // [kind]: embedding, block, head
   std::vector<double> unrecomputed;          // [kind] stash of a block
   Bytes message;
@@ -81,23 +85,38 @@ LayerTable::~LayerTable() = default;
 
 // How a layer is run, as one number.
 std::int64_t LayerTable::way_of(const Geometry& g) {
-  return 4 * static_cast<std::int64_t>(g.recompute) + (g.sequence_parallel ? 2 : 0) +
-         (g.gather_again ? 1 : 0);
+  std::int64_t way = 4 * static_cast<std::int64_t>(g.recompute) + (g.sequence_parallel ? 2 : 0) +
+                     (g.gather_again ? 1 : 0);
+  if (g.cp == 1) return way;
+  const ContextSplit context = context_split(g.cp_style.name, g.cp, g.cp_style.heads);
+  way += 16 * (2 * (g.cp_style.zigzag ? 1 : 0) + (context.gathers ? 1 : 0));
+  return way + 64 * context.heads;
+}
+
+const LayerTable::Parameters& LayerTable::parameters(const TensorSplit& split) {
+  const ExpertSplit experts = split.expert_split();
+  Parameters& list = parameters_[{split.degree, experts.ep, experts.etp}];
+  if (!list.empty()) return list;
+  for (const ModelSpec& model : models_) list.push_back(trained_parameters(model, split, {}));
+  return list;
 }
 
 const LayerTable::Walked& LayerTable::walked(const Geometry& g) {
-  const Key key{g.tp, g.ep, g.etp, way_of(g)};
+  const Key key{g.tp, g.cp, g.ep, g.etp, way_of(g)};
   std::unique_ptr<Walked>& entry = walks_[key];
   if (entry) return *entry;
   auto walked = std::make_unique<Walked>();
-  const WorkShape shape = shape_of(job_, g);
+  const WorkShape shape = walked->shape = shape_of(job_, g);
   WorkShape all = shape;
   all.recompute = Recompute::kNone;
-  for (const ModelSpec& model : models_) {
-    walked->units.push_back(walk(model, shape));
-    walked->unrecomputed.push_back(g.recompute == Recompute::kNone
-                                       ? bytes_of(walked->units.back()[1].stash())
-                                       : bytes_of(walk(model, all)[1].stash()));
+  const Parameters& own = parameters(shape.split);
+  const StageLayers layers{0, 0, 3}, block{0, 1, 2};
+  for (std::size_t kind = 0; kind < models_.size(); ++kind) {
+    walked->units.push_back(walk(models_[kind], shape, std::span(&layers, 1), own[kind]));
+    walked->unrecomputed.push_back(
+        g.recompute == Recompute::kNone
+            ? bytes_of(walked->units.back()[1].stash())
+            : bytes_of(walk(models_[kind], all, std::span(&block, 1), own[kind])[1].stash()));
   }
   walked->message = message_bytes(models_.front(), shape);
   return *(entry = std::move(walked));
@@ -109,28 +128,28 @@ const MicrobatchTimes& LayerTable::at(const Geometry& g) {
   const Walked& from = walked(g);
   MicrobatchTimes times;
   for (std::size_t kind = 0; kind < models_.size(); ++kind) {
-    const LayerTimer timer(job_, g, models_[kind]);
+    const LayerTimer timer(job_, g, models_[kind], from.shape);
     times.block[kind] = timer.block(from.units[kind][1], from.unrecomputed[kind]);
   }
-  const LayerTimer timer(job_, g, models_.front());
+  const LayerTimer timer(job_, g, models_.front(), from.shape);
   times.embedding = timer.end(from.units.front().front());
   times.head = timer.end(from.units.front().back());
   times.table = std::ceil(count(job_.model.vocab) / g.tp) * count(job_.model.hidden);
-  times.message_bytes = bytes_of(from.message) * count(g.micro_batch) / g.cp;
+  times.message_bytes = bytes_of(from.message) * count(g.micro_batch);
   const int stride = g.dp() * g.cp * g.tp;
   times.message =
       collective_seconds(job_.cluster, CommKind::kSend, {2, stride}, times.message_bytes);
-  times.logits = logits(g);
+  WorkShape shape = from.shape;
+  shape.batch = g.micro_batch;
+  times.logits = logits(shape);
   return times_.emplace(key, times).first->second;
 }
 
 // A chunk's, or all where software keeps them.
-double LayerTable::logits(const Geometry& g) const {
-  WorkShape shape = shape_of(job_, g);
-  shape.batch = g.micro_batch;
+double LayerTable::logits(const WorkShape& shape) const {
   if (job_.cluster.whole_logits == 0) return bytes_of(logits_bytes(models_.front(), shape));
-  const double rows = count(g.micro_batch * job_.seq) / g.cp;
-  return job_.cluster.whole_logits * rows * count(job_.model.vocab) / g.tp;
+  const double rows = count(shape.batch * shape.seq);
+  return job_.cluster.whole_logits * rows * count(job_.model.vocab) / shape.split.degree;
 }
 
 const std::vector<std::int64_t>& LayerTable::cut(int stages) {

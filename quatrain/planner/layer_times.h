@@ -55,15 +55,18 @@ class LayerTable {
 
  private:
   struct Walked;
+  using Parameters = std::vector<std::vector<LocalParameter>>;  // [kind]
   using Key = std::array<std::int64_t, 7>;
   static std::int64_t way_of(const Geometry& geometry);
+  const Parameters& parameters(const TensorSplit& split);
   const Walked& walked(const Geometry& geometry);
-  double logits(const Geometry& geometry) const;
+  double logits(const WorkShape& shape) const;
 
   const Job& job_;
   std::vector<int> kinds_;
   std::vector<ModelSpec> models_;  // [kind] with one block
   double flops_ = 0;
+  std::map<std::array<int, 3>, Parameters> parameters_;
   std::map<Key, std::unique_ptr<Walked>> walks_;
   std::map<Key, MicrobatchTimes> times_;
   std::map<int, std::vector<std::int64_t>> cuts_;

@@ -17,7 +17,12 @@ double unit_buffers(const Geometry& g, double unit, double value, double wide_va
 // Whether a layer's weight half follows its input half as an action of its own (cost/lower.h): else
 // what the one makes for the other is scratch.
 bool halves_by_layer(const Pipeline& pipeline, const Geometry& g) {
-  return !pipeline.splits_backward() && g.tp == 1 && g.dp() > 1;
+  return !pipeline.splits_backward() && g.tp == 1 && g.dp() * g.cp > 1;
+}
+
+double uncertain(const MemoryParts& quick) {
+  constexpr double kWithin = 0.1;
+  return kWithin * (quick.activations + quick.buffers + quick.overhead);
 }
 
 }  // namespace
@@ -32,10 +37,8 @@ void add_overhead(const ClusterSpec& cluster, MemoryParts& memory) {
   memory.overhead = cluster.overhead_bytes + cluster.fragmentation * memory.sum();
 }
 
-double least_memory(const MemoryParts& quick) {
-  constexpr double kWithin = 0.1;
-  return quick.sum() - kWithin * (quick.activations + quick.buffers + quick.overhead);
-}
+double least_memory(const MemoryParts& quick) { return quick.sum() - uncertain(quick); }
+double most_memory(const MemoryParts& quick) { return quick.sum() + uncertain(quick); }
 
 MemoryParts memory_of(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
                       const Geometry& g, const RankWork& work) {

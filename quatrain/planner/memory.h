@@ -20,6 +20,9 @@ Shards shards_of(const Geometry& geometry);
 // fit.
 double least_memory(const MemoryParts& quick);
 
+// And at the most, but for the rows that ZeRO's pieces end on.
+double most_memory(const MemoryParts& quick);
+
 // The cluster's, over all other categories.
 void add_overhead(const ClusterSpec& cluster, MemoryParts& memory);
 

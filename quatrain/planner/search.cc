@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops from what costs most to price to what costs least: the times of layers change with tp, cp,
-// the micro-batch and recomputation, those of pipelines with pp, schedule and chunks, and ZeRO's
-// stages and replicas are priced from both.
+// Loops from what costs most to price to what costs least: the times of layers change with tp, cp
+// and its style, the micro-batch and recomputation, those of pipelines with pp, schedule and
+// chunks, and ZeRO's stages and replicas are priced from both.
 #include "quatrain/planner/search.h"
 
 #include <fmt/format.h>
@@ -116,12 +116,31 @@ class Search {
       g.cp = cp;
       if (job_.gpus % (tp * cp) != 0) {
         refuse("tp x cp does not divide the accelerators", g);
-      } else if (cp > 1 && job_.seq % (2 * cp) != 0) {
-        refuse("2 cp does not divide the sequence", g);
+      } else if (job_.seq < cp) {
+        refuse("cp is more than a sequence has tokens", g);
+      } else if (styles_ = context_styles(job_, fixed_, tp, cp); styles_.empty()) {
+        refuse("the ranks of cp cannot share the heads in this style", g);
       } else {
+        by_time_.clear();
         over_pp(g);
       }
     }
+  }
+
+  // Of its layers, the fastest first; pipelines do not change the order.
+  const std::vector<ContextStyle>& styles(Geometry g) {
+    if (styles_.size() == 1) return styles_;
+    auto& sorted = by_time_[{g.micro_batch, g.recompute, g.gather_again}];
+    if (!sorted.empty()) return sorted;
+    std::vector<std::pair<double, ContextStyle>> timed;
+    for (const ContextStyle& style : styles_) {
+      g.cp_style = style;
+      timed.emplace_back(estimator_.computing(g), style);
+    }
+    std::stable_sort(timed.begin(), timed.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [seconds, style] : timed) sorted.push_back(style);
+    return sorted;
   }
 
   void over_pp(Geometry g) {
@@ -204,12 +223,21 @@ class Search {
       for (const bool again :
            choices(fixed_.gather_again, either ? std::vector{false, true} : std::vector{false})) {
         g.gather_again = again && g.sequence_parallel;
-        if (done()) return;
-        if (cannot_win(g)) {
-          ++result_.dominated;
-        } else {
-          over_zero(g, dp);
-        }
+        over_styles(g, dp);
+      }
+    }
+  }
+
+  // A style is not better than one that is faster and fits, or where no style could.
+  void over_styles(Geometry g, int dp) {
+    bool settled = false;
+    for (const ContextStyle& style : styles(g)) {
+      g.cp_style = style;
+      if (done()) return;
+      if (settled || cannot_win(g)) {
+        ++result_.dominated;
+      } else {
+        settled = over_zero(g, dp) && request_.objective == Objective::kTime;
       }
     }
   }
@@ -220,7 +248,9 @@ class Search {
            estimator_.computing(g) > result_.plans.back().estimate.step;
   }
 
-  void over_zero(Geometry g, int dp) {
+  // Whether slower styles need not be tried: consider()'s.
+  bool over_zero(Geometry g, int dp) {
+    bool settled = true;
     const int inside = std::max(1, static_cast<int>(job_.cluster.domain) / (g.tp * g.cp));
     const bool nests = dp > inside && inside > 1 && dp % inside == 0;
     for (const int zero : choices(fixed_.zero, dp > 1 ? std::vector{0, 1, 2, 3} : std::vector{0})) {
@@ -230,9 +260,10 @@ class Search {
         if (dp % replicate != 0) continue;
         g.dp_replicate = replicate;
         g.dp_shard = dp / replicate;
-        consider(g);
+        settled = consider(g) && settled;
       }
     }
+    return settled;
   }
 
   std::tuple<double, int, int, int, int> order(const RankedPlan& plan) const {
@@ -252,21 +283,32 @@ class Search {
     result_.nearest->estimate.memory = memory;
   }
 
-  void consider(const Geometry& g) {
+  // Whether it fits for certain, or its parameters and their state alone do not.
+  bool consider(const Geometry& g) {
     ++result_.evaluated;
+    bool settled = true;
     if (request_.must_fit) {
+      const double limit = job_.cluster.memory_bytes;
       const MemoryParts memory = estimator_.memory(g);
-      if (least_memory(memory) > job_.cluster.memory_bytes) return refuse_memory(g, memory);
+      if (least_memory(memory) > limit) {
+        refuse_memory(g, memory);
+        return memory.params + memory.grads + memory.optimizer > limit;
+      }
       if (request_.first_fit) {
         const MemoryParts exact = estimator_.booked(g);
-        if (exact.sum() > job_.cluster.memory_bytes) return refuse_memory(g, exact);
+        if (exact.sum() > limit) {
+          refuse_memory(g, exact);
+          return false;
+        }
       }
+      settled = most_memory(memory) <= limit;
     }
     const RankedPlan plan{g, estimator_.estimate(g)};
     auto& plans = result_.plans;
-    if (plans.size() == kept_ && !(order(plan) < order(plans.back()))) return;
+    if (plans.size() == kept_ && !(order(plan) < order(plans.back()))) return settled;
     plans.insert(std::upper_bound(plans.begin(), plans.end(), plan, by_order()), plan);
     if (plans.size() > kept_) plans.pop_back();
+    return settled;
   }
 
   // Whether it fits by the books, and their figures; a long list has those of its first plans
@@ -314,6 +356,8 @@ class Search {
   std::vector<PipelineChoice> pipelines_;
   Estimator estimator_;
   std::size_t kept_;
+  std::vector<ContextStyle> styles_;  // of this tp and cp
+  std::map<std::tuple<std::int64_t, Recompute, bool>, std::vector<ContextStyle>> by_time_;
   int booked_ = 0;  // plans that settle() asked the books for
   SearchResult result_;
   std::map<const char*, Refusal> refused_;  // by the reason's literal

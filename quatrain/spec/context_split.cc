@@ -52,13 +52,18 @@ std::int64_t ContextSplit::tokens(std::int64_t seq) const { return total(own(seq
 
 ContextSplit context_split(const Plan& plan, int world_rank) {
   const Mesh mesh(plan.degrees, plan.axis_order, world_rank);
-  ContextSplit split;
-  split.degree = mesh.degree(Axis::kCp);
+  ContextSplit split = context_split(plan.cp_style, mesh.degree(Axis::kCp), plan.cp_heads);
   split.rank = mesh.coord(Axis::kCp);
-  if (plan.cp_style == "ulysses") split.heads = split.degree;
-  if (plan.cp_style == "hybrid") split.heads = plan.cp_heads;
-  split.gathers = plan.cp_style == "all_gather";
   split.zigzag = plan.cp_zigzag;
+  return split;
+}
+
+ContextSplit context_split(std::string_view style, int degree, int cp_heads) {
+  ContextSplit split;
+  split.degree = degree;
+  if (style == "ulysses") split.heads = degree;
+  if (style == "hybrid") split.heads = cp_heads;
+  split.gathers = style == "all_gather";
   return split;
 }
 

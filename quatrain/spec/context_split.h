@@ -42,6 +42,8 @@ struct ContextSplit {
 std::int64_t total(const std::vector<Range>& ranges);
 
 ContextSplit context_split(const Plan& plan, int world_rank);
+// Of rank 0, in zigzag order. `cp_heads` is read for "hybrid" alone.
+ContextSplit context_split(std::string_view style, int degree, int cp_heads);
 
 // What keeps sequences or heads from being shared so, each with what fits. `tp` cuts heads first.
 Problems check_context(const ModelSpec& model, int tp, const ContextSplit& split, std::int64_t seq);
