@@ -13,6 +13,7 @@
 #include "quatrain/planner/bounds.h"
 #include "quatrain/report/chart.h"
 #include "quatrain/report/svg.h"
+#include "quatrain/spec/model_io.h"
 
 namespace quatrain::bench {
 namespace {
@@ -221,9 +222,53 @@ Figure roofline() {
   return figure;
 }
 
+namespace {
+
+// Cut by cp alone, blocks computed again; enough sequences a step that their gradients are cheap.
+Figure by_context_style(Figure figure, int cp) {
+  constexpr std::int64_t kAccumulated = 16;
+  const ContextStyle styles[] = {{"ring"}, {"all_gather"}, {"ulysses"}, {"hybrid", 8}};
+  for (const ContextStyle& style : styles) {
+    if (style.name == "hybrid" && style.heads >= cp) continue;
+    Curve curve{std::string(style.name), {}, {}, {}};
+    for (std::int64_t seq = 1 << 13; seq <= 1 << 20; seq *= 2) {
+      Job job;
+      job.model = catalog_model("llama-3.1-8b").spec;
+      job.cluster = cluster("h100-sxm-80gb");
+      job.gpus = cp;
+      job.seq = seq;
+      job.global_batch = kAccumulated;
+      Geometry g{.zero = 1, .cp = cp, .cp_style = style};
+      g.recompute = Recompute::kFull;
+      g.microbatches = kAccumulated;
+      const double tokens = static_cast<double>(kAccumulated * seq);
+      curve.x.push_back(static_cast<double>(seq));
+      curve.published.push_back(kNone);
+      curve.predicted.push_back(tokens / Estimator(job).estimate(g).step / cp);
+    }
+    figure.curves.push_back(std::move(curve));
+  }
+  return figure;
+}
+
+}  // namespace
+
+Figure context_styles_against_length() {
+  return by_context_style({"context_styles", "8B over two nodes: how cp 16 shares a sequence",
+                           "tokens of the sequence", "tokens/s a GPU", {}},
+                          16);
+}
+
+Figure context_styles_in_a_node() {
+  return by_context_style({"context_styles_in_a_node", "8B in one node: how cp 8 shares a sequence",
+                           "tokens of the sequence", "tokens/s a GPU", {}},
+                          8);
+}
+
 std::vector<Figure> lecture_figures() {
   return {pipeline_against_batch(), tensor_against_pipeline(), recompute_against_batch(),
-          zero3_against_3d(),       tensor_degree(),           roofline()};
+          zero3_against_3d(),       tensor_degree(),           roofline(),
+          context_styles_against_length(), context_styles_in_a_node()};
 }
 
 std::string svg(const Figure& figure) {
@@ -237,7 +282,11 @@ std::string svg(const Figure& figure) {
     chart.series.push_back({"", curve.x, curve.published, colour, true});
     ++colour;
   }
-  chart.title += " (dots: published)";
+  const auto published = [](const Curve& curve) {
+    return std::ranges::any_of(curve.published, [](double y) { return std::isfinite(y); });
+  };
+  const bool dots = std::ranges::any_of(figure.curves, published);
+  chart.title += dots ? " (dots: published)" : " (simulated)";
   return standalone(line_chart(chart));
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace quatrain::bench {
 namespace {
@@ -98,6 +99,26 @@ TEST(LectureTest, FiguresAreDrawn) {
     EXPECT_NE(text.find("</svg>"), std::string::npos);
     EXPECT_EQ(text.find("nan"), std::string::npos) << figure.file;
   }
+}
+
+// A ring waits for its slowest link until attention hides it; exchanges send least, where heads
+// suffice; inside nodes they are cheapest of all.
+TEST(LectureTest, ARingPaysWhereSequencesAreLong) {
+  for (const auto& [figure, crosses] : {std::pair{context_styles_in_a_node(), 32768.0},
+                                        {context_styles_against_length(), 524288.0}}) {
+    const Curve &ring = figure.curves[0], &gather = figure.curves[1], &heads = figure.curves[2];
+    EXPECT_EQ(crossing(ring, gather), crosses) << figure.title;
+    for (std::size_t i = 0; i < ring.x.size(); ++i) {
+      EXPECT_EQ(ring.predicted[i] > gather.predicted[i], ring.x[i] >= crosses) << ring.x[i];
+      EXPECT_GT(heads.predicted[i], std::max(ring.predicted[i], gather.predicted[i])) << ring.x[i];
+    }
+    EXPECT_NEAR(heads.predicted.back() / ring.predicted.back(), 1, 0.01) << figure.title;
+  }
+  const Figure nodes = context_styles_against_length();
+  for (std::size_t i = 0; i < nodes.curves[0].x.size(); ++i) {
+    EXPECT_GT(nodes.curves[3].predicted[i], nodes.curves[2].predicted[i]);
+  }
+  EXPECT_GT(nodes.curves[3].predicted[0], 2 * nodes.curves[0].predicted[0]);
 }
 
 }  // namespace

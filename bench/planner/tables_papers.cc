@@ -149,6 +149,7 @@ void read_llama3(const std::string& folder, std::vector<PublishedRun>& runs) {
                .tp = whole(line, "tp"),
                .cp = whole(line, "cp"),
                .pp = whole(line, "pp")};
+    g.cp_style = {"all_gather"};
     g.sequence_parallel = g.gather_again = true;
     g.microbatches = whole(line, "batch_per_dp");
     run.job.global_batch = g.microbatches * g.dp();

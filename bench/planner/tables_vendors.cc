@@ -230,6 +230,7 @@ void read_torchtitan(const std::string& folder, std::vector<PublishedRun>& runs)
                .tp = whole(line, "tp"),
                .cp = whole(line, "cp"),
                .pp = whole(line, "pp")};
+    g.cp_style = {"all_gather"};  // its default
     g.sequence_parallel = g.gather_again = g.tp > 1;
     g.recompute = line.at("act_ckpt") == "full" ? Recompute::kFull : Recompute::kSelective;
     const int local = whole(line, "local_bs");
