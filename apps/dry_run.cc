@@ -74,15 +74,6 @@ struct RankBytes {
   }
 };
 
-void keep_most(WireCosts& most, const WireCosts& sent) {
-  for (const auto& [group, operations] : sent) {
-    for (const auto& [operation, cost] : operations) {
-      WireCost& entry = most[group][operation];
-      if (cost.bytes >= entry.bytes) entry = cost;
-    }
-  }
-}
-
 struct Prediction {
   RankBytes fullest;  // of the rank that holds most
   WireCosts wire;     // by group and operation, the most that a rank sends in a step

@@ -57,18 +57,28 @@ Simulated read_config(const SimulateOptions& options) {
   return {read.config.model, make_plan(read.config), read.config.training.trainable};
 }
 
-// Of the first rank's row, as the runtime counts them: what context parallelism sends is not
-// counted yet.
-Json wire_json(const Simulated& run, const Geometry& g) {
+// Ranks at the first place along all axes but pp and, where its ranks' tokens differ, cp: others
+// send no more.
+std::vector<int> telling_ranks(const Plan& plan) {
+  const Mesh mesh(plan.degrees, plan.axis_order, 0);
+  const bool alike = plan.cp_zigzag && plan.seq_len % (2 * mesh.degree(Axis::kCp)) == 0;
+  return mesh.group(alike ? AxisSet(Axis::kPp) : AxisSet{Axis::kPp, Axis::kCp});
+}
+
+// Of each entry the most that a rank sends in a step, as a run's metrics have it.
+Json wire_json(const Simulated& run) {
   Json json = Json::object();
-  if (g.cp > 1) return json;
   const Schedule schedule = lowered_schedule(run.model, run.plan, run.trainable);
-  const ZeroShape shape =
-      zero_shape(run.model, run.plan, run.trainable, 0, schedule.rank_of_stage.front());
-  WorkShape work = work_shape(run.plan, 0);
-  work.trainable = run.trainable;
-  const WireCosts costs = step_wire(schedule.per_rank.front(), run.model, work, shape);
-  for (const auto& [group, operations] : costs) {
+  WireCosts most;
+  for (const int rank : telling_ranks(run.plan)) {
+    const ZeroShape shape =
+        zero_shape(run.model, run.plan, run.trainable, rank, schedule.rank_of_stage.front());
+    WorkShape work = work_shape(run.plan, rank);
+    work.trainable = run.trainable;
+    const auto& row = schedule.per_rank[static_cast<std::size_t>(shape.mesh.coord(Axis::kPp))];
+    keep_most(most, step_wire(row, run.model, work, shape));
+  }
+  for (const auto& [group, operations] : most) {
     for (const auto& [operation, cost] : operations) json[group][operation] = cost.bytes.value;
   }
   return json;
@@ -144,7 +154,7 @@ int run(const SimulateOptions& options) {
   json["parts_s"] = parts_json(e.parts);
   json["mfu"] = e.mfu;
   json["memory_bytes"] = memory_json(e.memory);
-  json["comm_bytes"] = wire_json(simulated, g);
+  json["comm_bytes"] = wire_json(simulated);
   json["flops"] = flops_json(simulated);
   json["fits"] = e.fits;
   console.document(json);

@@ -79,6 +79,15 @@ void add(WireCosts& to, const WireCosts& more) {
   }
 }
 
+void keep_most(WireCosts& most, const WireCosts& sent) {
+  for (const auto& [group, operations] : sent) {
+    for (const auto& [operation, cost] : operations) {
+      WireCost& entry = most[group][operation];
+      if (cost.bytes >= entry.bytes) entry = cost;
+    }
+  }
+}
+
 WireCosts tensor_wire(const std::vector<Action>& row, const ModelSpec& model,
                       const WorkShape& shape, std::span<const StageLayers> stages) {
   const bool alone = shape.split.degree == 1 && shape.context.degree == 1;

@@ -25,6 +25,8 @@ struct WireCost {
 using WireCosts = std::map<std::string, std::map<std::string, WireCost>>;  // by group and operation
 
 void add(WireCosts& to, const WireCosts& more);
+// Each entry by itself the larger, as metrics have it over ranks.
+void keep_most(WireCosts& most, const WireCosts& sent);
 
 // What this rank, which holds `stages`, sends over tp, over cp and between experts ("ep") in the
 // layers of one step that walks `row`, evaluation left out. A fused backward's weight halves (B)

@@ -2,7 +2,7 @@
 """Context parallelism from the command line: training, validation, sampling, resuming, refusals."""
 import unittest
 
-from support import MPIRUN, CommandTest, column, main
+from support import MPIRUN, CommandTest, column, main, read_metrics
 
 LLAMA = ["training.dtype=float64", "training.global_batch=4", "training.micro_batch=1"]
 CUTS = (
@@ -15,6 +15,9 @@ CUTS = (
     ("stages", "parallel.cp=2", "parallel.pp=2", "parallel.schedule=zb-h1", "parallel.tp=2",
      "parallel.sequence_parallel=true"),
 )
+# cp 2 and nothing else, uneven where it can be.
+ALONE = tuple((f"{style}_alone", "parallel.cp=2", f"parallel.cp_style={style}",
+               "training.seq_len=31") for style in ("ring", "all_gather", "ulysses"))
 
 
 class Context(CommandTest):
@@ -38,6 +41,19 @@ class Context(CommandTest):
         for name, *overrides in CUTS:
             with self.subTest(name):
                 self.run_command("train", "tiny.toml", "--dry-run", *LLAMA, *overrides)
+
+    def test_simulation_counts_what_runs_count(self):
+        for name, *overrides in (*CUTS, *ALONE):
+            with self.subTest(name):
+                self.train(f"counted_{name}", "training.steps=2", "metrics.log_every=1", *overrides)
+                simulated = self.run_json("simulate", "tiny.toml", "--cluster", "this-machine",
+                                          *LLAMA, *overrides)["comm_bytes"]
+                self.assertGreater(sum(simulated["cp"].values()), 0)
+                for line in read_metrics(self.folder / f"runs/counted_{name}"):
+                    sent = {group: {operation: cost["bytes"] for operation, cost in of.items()
+                                    if operation != "recv"}
+                            for group, of in line["comm"].items() if group != "control"}
+                    self.assertEqual(sent, simulated)
 
     def test_runs_go_on_under_another_cut(self):
         self.train("whole", "lr_schedule.decay_steps=6")
