@@ -61,8 +61,8 @@ Simulated read_config(const SimulateOptions& options) {
 // send no more.
 std::vector<int> telling_ranks(const Plan& plan) {
   const Mesh mesh(plan.degrees, plan.axis_order, 0);
-  const bool alike = plan.cp_zigzag && plan.seq_len % (2 * mesh.degree(Axis::kCp)) == 0;
-  return mesh.group(alike ? AxisSet(Axis::kPp) : AxisSet{Axis::kPp, Axis::kCp});
+  if (context_split(plan, 0).even(plan.seq_len)) return mesh.group(Axis::kPp);
+  return mesh.group({Axis::kPp, Axis::kCp});
 }
 
 // Of each entry the most that a rank sends in a step, as a run's metrics have it.

@@ -26,13 +26,13 @@ std::int64_t as_full(const Pipeline& pipeline, std::int64_t microbatches) {
   return fewer;
 }
 
-// Of the data rank with the largest pieces.
+// Of the rank of dp_shard and cp with the largest pieces.
 StateBytes largest_state(ZeroShape shape, const Plan& plan) {
   const auto total = [](const StateBytes& s) { return s.params + s.grads + s.optimizer; };
   StateBytes most = state_bytes(shape, "adamw", 0.0);
   if (!shape.sharded) return most;
   const Mesh own = shape.mesh;
-  for (const int rank : own.group(AxisSet(Axis::kDpShard))) {
+  for (const int rank : own.group({Axis::kDpShard, Axis::kCp})) {
     shape.mesh = Mesh(plan.degrees, plan.axis_order, rank);
     const StateBytes state = state_bytes(shape, "adamw", 0.0);
     if (total(most) < total(state)) most = state;
@@ -57,8 +57,7 @@ class Books {
     const ZeroShape shape =
         zero_shape(job_.model, plan_, {}, rank, schedule_.rank_of_stage.front());
     const StateBytes state = largest_state(shape, plan_);
-    const RowPeaks peaks = row_peaks(schedule_.per_rank[static_cast<std::size_t>(pp)], shape,
-                                     job_.model, work_shape(plan_, rank));
+    const RowPeaks peaks = highest(schedule_.per_rank[static_cast<std::size_t>(pp)], shape);
     MemoryParts memory;
     memory.rank = pp;
     memory.params = bytes(state.params);
@@ -73,6 +72,19 @@ class Books {
   }
 
  private:
+  // Of the ranks of cp. Where their tokens differ at all, each is asked.
+  RowPeaks highest(const std::vector<Action>& row, const ZeroShape& shape) const {
+    const auto total = [](const RowPeaks& p) { return p.activations + p.slots + p.logits; };
+    RowPeaks most{};
+    for (const int rank : shape.mesh.group(Axis::kCp)) {
+      const WorkShape work = work_shape(plan_, rank);
+      const RowPeaks peaks = row_peaks(row, shape, job_.model, work);
+      if (total(most) < total(peaks)) most = peaks;
+      if (work.context.even(plan_.seq_len)) break;
+    }
+    return most;
+  }
+
   const Job& job_;
   const MicrobatchTimes& times_;
   const Pipeline& pipeline_;
@@ -85,7 +97,9 @@ class Books {
 
 bool has_books(const Job& job, const Geometry& g) {
   const bool own = job.cluster.stash_factor == 1.0 && job.cluster.whole_logits == 0.0;
-  return own && g.cp == 1 && !holds_two_replicas(g.schedule);
+  const bool exchanges = job.model.experts && (g.ep > 1 || g.etp > g.tp);
+  const bool unlike = exchanges && !context_of(g).even(job.seq);
+  return own && !unlike && !holds_two_replicas(g.schedule);
 }
 
 MemoryParts booked_memory(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,

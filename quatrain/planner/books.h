@@ -9,12 +9,13 @@
 
 namespace quatrain {
 
-// Whether the books know the geometry: none are kept of other software, of context parallelism, and
-// of schedules that hold the model twice.
+// Whether the books know the geometry: none are kept of other software, of schedules that hold the
+// model twice, and of experts that get rows from ranks of cp with unlike numbers of tokens.
 bool has_books(const Job& job, const Geometry& geometry);
 
 // Exact but for the work space of one layer, in `buffers`, and the cluster's overhead. Of the ranks
-// at the first place along tp, ep and etp: no other holds more; along dp_shard the largest pieces.
+// at the first place along tp, ep and etp: no other holds more; along dp_shard and cp, that share
+// one copy, the largest pieces, and along cp the most activations.
 // `times`, `pipeline`: of the geometry; `cut`: blocks of each stage. Needs has_books().
 MemoryParts booked_memory(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
                           const Geometry& geometry, std::span<const std::int64_t> cut, int rank);

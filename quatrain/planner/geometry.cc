@@ -12,10 +12,15 @@
 
 namespace quatrain {
 
-ContextSplit slowest_split(const Geometry& g, std::int64_t seq) {
+ContextSplit context_of(const Geometry& g) {
   ContextSplit split = context_split(g.cp_style.name, g.cp, g.cp_style.heads);
   split.zigzag = g.cp_style.zigzag;
-  if (split.zigzag && seq % (2 * split.degree) == 0) return split;  // all are alike
+  return split;
+}
+
+ContextSplit slowest_split(const Geometry& g, std::int64_t seq) {
+  ContextSplit split = context_of(g);
+  if (split.zigzag && split.even(seq)) return split;  // all are alike
   const auto work = [&](int rank) {
     std::int64_t pairs = 0;
     for (const Range& queries : split.of_place(seq, rank / split.heads)) {

@@ -51,7 +51,8 @@ struct Geometry {
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
 
-// How the ranks of cp cut a sequence, at the place along it that has most to attend to.
+// How the ranks of cp cut a sequence: the first of them, and the one that has most to attend to.
+ContextSplit context_of(const Geometry& geometry);
 ContextSplit slowest_split(const Geometry& geometry, std::int64_t seq);
 
 // The plan that the runtime executes, and back. `cut`: blocks of each stage (balanced_layers()).

@@ -88,8 +88,8 @@ std::int64_t LayerTable::way_of(const Geometry& g) {
   std::int64_t way = 4 * static_cast<std::int64_t>(g.recompute) + (g.sequence_parallel ? 2 : 0) +
                      (g.gather_again ? 1 : 0);
   if (g.cp == 1) return way;
-  const ContextSplit context = context_split(g.cp_style.name, g.cp, g.cp_style.heads);
-  way += 16 * (2 * (g.cp_style.zigzag ? 1 : 0) + (context.gathers ? 1 : 0));
+  const ContextSplit context = context_of(g);
+  way += 16 * (2 * (context.zigzag ? 1 : 0) + (context.gathers ? 1 : 0));
   return way + 64 * context.heads;
 }
 

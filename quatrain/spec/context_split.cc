@@ -48,6 +48,10 @@ std::vector<Range> ContextSplit::of_rank(std::int64_t seq, int of) const {
   return cut_ranges(of_place(seq, of / heads), Shard{}, heads, of % heads);
 }
 
+bool ContextSplit::even(std::int64_t seq) const {
+  return seq % degree == 0 && (!zigzag || seq % (2 * places()) == 0);
+}
+
 std::int64_t ContextSplit::tokens(std::int64_t seq) const { return total(own(seq)); }
 
 ContextSplit context_split(const Plan& plan, int world_rank) {

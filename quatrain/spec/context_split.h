@@ -37,6 +37,8 @@ struct ContextSplit {
   std::vector<Range> of_rank(std::int64_t seq, int of) const;
   std::vector<Range> own(std::int64_t seq) const { return of_rank(seq, rank); }
   std::int64_t tokens(std::int64_t seq) const;  // of own()
+  // Whether all ranks have as many tokens; in zigzag order then as many pairs, too.
+  bool even(std::int64_t seq) const;
   friend bool operator==(const ContextSplit&, const ContextSplit&) = default;
 };
 std::int64_t total(const std::vector<Range>& ranges);
