@@ -29,6 +29,7 @@ WorkShape work_shape_of(const RunConfig& config, int rank) {
   WorkShape shape = work_shape(make_plan(config), rank);
   shape.head_chunk_tokens = config.training.head_chunk_tokens;
   shape.trainable = config.training.trainable;
+  shape.global_balance = config.training.router_balance == "global_batch";
   return shape;
 }
 

@@ -38,11 +38,18 @@ struct Simulated {
   ModelSpec model;
   Plan plan;
   std::vector<std::string> trainable;
+  bool global_balance = false;  // WorkShape's
+  WorkShape work(int rank) const {
+    WorkShape shape = work_shape(plan, rank);
+    shape.trainable = trainable;
+    shape.global_balance = global_balance;
+    return shape;
+  }
 };
 
 Simulated read_plan_file(const SimulateOptions& options) {
   if (options.model.empty()) throw ConfigError("a plan file says nothing of the model: --model M");
-  return {find_model(options.model), plan_from_json(read_file(options.config)), {}};
+  return {find_model(options.model), plan_from_json(read_file(options.config)), {}, false};
 }
 
 // What the runtime does not have yet has a cost all the same; data may be missing too.
@@ -54,7 +61,9 @@ Simulated read_config(const SimulateOptions& options) {
   RunConfigResult read = read_run_config(options.config, options.overrides);
   std::erase_if(read.problems, [](const Problem& p) { return !matters(p); });
   throw_if_any(read.problems);
-  return {read.config.model, make_plan(read.config), read.config.training.trainable};
+  const auto& training = read.config.training;
+  return {read.config.model, make_plan(read.config), training.trainable,
+          training.router_balance == "global_batch"};
 }
 
 // Ranks at the first place along all axes but pp and, where its ranks' tokens differ, cp: others
@@ -73,10 +82,8 @@ Json wire_json(const Simulated& run) {
   for (const int rank : telling_ranks(run.plan)) {
     const ZeroShape shape =
         zero_shape(run.model, run.plan, run.trainable, rank, schedule.rank_of_stage.front());
-    WorkShape work = work_shape(run.plan, rank);
-    work.trainable = run.trainable;
     const auto& row = schedule.per_rank[static_cast<std::size_t>(shape.mesh.coord(Axis::kPp))];
-    keep_most(most, step_wire(row, run.model, work, shape));
+    keep_most(most, step_wire(row, run.model, run.work(rank), shape));
   }
   for (const auto& [group, operations] : most) {
     for (const auto& [operation, cost] : operations) json[group][operation] = cost.bytes.value;
@@ -87,9 +94,7 @@ Json wire_json(const Simulated& run) {
 // Of one micro-batch through the whole model, on one rank of tp.
 Json flops_json(const Simulated& run) {
   Flops forward{}, input{}, weight{};
-  WorkShape work = work_shape(run.plan, 0);
-  work.trainable = run.trainable;
-  for (const UnitCost& unit : walk(run.model, work)) {
+  for (const UnitCost& unit : walk(run.model, run.work(0))) {
     forward += unit.forward();
     input += unit.backward_input();
     weight += unit.backward_weight();

@@ -120,7 +120,8 @@ void mixture_ops(std::vector<OpCost>& ops, const ModelSpec& model, const WorkSha
   m.rows = expert_load(model, shape).arrived();
   m.held = shape.split.expert_split().held(experts.num_experts).size();
   m.exchange = shape.split.exchange_ranks();
-  m.counts_sequences = shape.context.degree > 1 && experts.aux_loss_coef != 0.0;
+  m.counts_sequences =
+      shape.context.degree > 1 && experts.aux_loss_coef != 0.0 && !shape.global_balance;
   ops.push_back(experts_op("up", numbers.up, numbers.up_trained, m.held, m.rows));
   ops.push_back(experts_op("down", numbers.down, numbers.down_trained, m.held, m.rows));
   m.experts = experts.num_experts;

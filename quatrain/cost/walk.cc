@@ -64,7 +64,11 @@ std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape) {
 
 std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape,
                            std::span<const StageLayers> stages) {
-  return walk(model, shape, stages, trained_parameters(model, shape.split, shape.trainable));
+  // Patterns are those of the whole model.
+  return walk(model, shape, stages,
+              shape.trainable.empty()
+                  ? local_parameters(model, shape.split, stages)
+                  : trained_parameters(model, shape.split, shape.trainable));
 }
 
 std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape,

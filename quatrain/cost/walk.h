@@ -36,7 +36,8 @@ struct WorkShape {
   bool gather_again = false;               // Plan's
   int overlap_chunks = 1;                  // Plan's
   std::optional<ExpertLoad> experts = {};  // of each layer that has any; nothing: even_load()
-  bool fused_backward = true;  // a layer's weight half follows its input half; else any time later
+  bool global_balance = false;  // routers' balance counts whole global batches, a step late
+  bool fused_backward = true;   // a layer's weight half follows its input half; else any time later
 };
 // What the plan says of it, for rank `rank` of its mesh; `head_chunk_tokens` and `trainable` are
 // left to set.

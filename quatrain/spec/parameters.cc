@@ -22,11 +22,13 @@ class Lister {
  public:
   explicit Lister(const ModelSpec& model) : model_(model) {}
 
-  std::vector<ParameterInfo> run() {
+  std::vector<ParameterInfo> run(const WantedBlock& wanted) {
     layer_ = -1;
     const std::string top = is_gpt2() ? "transformer." : "model.";
     embedding(top);
-    for (layer_ = 0; layer_ < model_.layers; ++layer_) block(top);
+    for (layer_ = 0; layer_ < model_.layers; ++layer_) {
+      if (wanted(layer_)) block(top);
+    }
     norm(top + (is_gpt2() ? "ln_f" : "norm"), model_.hidden);
     if (!model_.tied) matrix("lm_head.weight", model_.vocab, model_.hidden, cut(Axis::kTp, 0));
     return std::move(list_);
@@ -197,7 +199,13 @@ std::int64_t ParameterInfo::numel() const {
   return product;
 }
 
-std::vector<ParameterInfo> parameters(const ModelSpec& model) { return Lister(model).run(); }
+std::vector<ParameterInfo> parameters(const ModelSpec& model) {
+  return parameters(model, [](std::int64_t) { return true; });
+}
+
+std::vector<ParameterInfo> parameters(const ModelSpec& model, const WantedBlock& wanted) {
+  return Lister(model).run(wanted);
+}
 
 std::int64_t num_parameters(const ModelSpec& model) {
   std::int64_t sum = 0;

@@ -3,6 +3,7 @@
 // checkpoints and the hub.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,9 @@ struct ParameterInfo {
 // In the order of the forward pass; q, k, v and gate, up (and their biases) are neighbours so that
 // they can share storage. A tied head has no entry of its own.
 std::vector<ParameterInfo> parameters(const ModelSpec& model);
+// Of the blocks that are wanted alone, and of both ends: experts make the whole list long.
+using WantedBlock = std::function<bool(std::int64_t block)>;
+std::vector<ParameterInfo> parameters(const ModelSpec& model, const WantedBlock& wanted);
 
 // Sum of numel over `parameters(model)`.
 std::int64_t num_parameters(const ModelSpec& model);

@@ -79,11 +79,19 @@ TiedCopy tied_copy(const ModelSpec& model, std::span<const StageLayers> stages) 
   return embedding ? TiedCopy::kEmbedding : TiedCopy::kHead;
 }
 
+std::vector<LocalParameter> local_parameters(const ModelSpec& model, const TensorSplit& split,
+                                             std::span<const StageLayers> stages) {
+  return local_parameters(model, split,
+                          [&](std::int64_t block) { return holds(stages, block + 1); });
+}
+
 std::vector<UnitSpec> unit_specs(const ModelSpec& model, const TensorSplit& split,
                                  const std::vector<std::string>& trainable,
                                  std::span<const StageLayers> stages) {
-  std::vector<LocalParameter> list = local_parameters(model, split);
-  throw_if_any(set_trainable(list, trainable));
+  // Patterns are those of the whole model.
+  std::vector<LocalParameter> list =
+      trainable.empty() ? local_parameters(model, split, stages) : local_parameters(model, split);
+  if (!trainable.empty()) throw_if_any(set_trainable(list, trainable));
   const auto layers = by_layer(std::move(list), model.layers);
   const TiedCopy copy = tied_copy(model, stages);
   std::vector<UnitSpec> units;

@@ -50,6 +50,10 @@ std::vector<UnitSpec> unit_specs(const ModelSpec& model, const TensorSplit& spli
                                  const std::vector<std::string>& trainable,
                                  std::span<const StageLayers> stages);
 
+// local_parameters() of these stages' blocks, and of both ends.
+std::vector<LocalParameter> local_parameters(const ModelSpec& model, const TensorSplit& split,
+                                             std::span<const StageLayers> stages);
+
 // Whether these stages hold one of two copies of a tied table, and which end's.
 enum class TiedCopy : std::uint8_t { kNone, kEmbedding, kHead };
 TiedCopy tied_copy(const ModelSpec& model, std::span<const StageLayers> stages);

@@ -96,12 +96,17 @@ TensorSplit tensor_split(const Plan& plan, int world_rank) {
 }
 
 std::vector<LocalParameter> local_parameters(const ModelSpec& model, const TensorSplit& split) {
+  return local_parameters(model, split, [](std::int64_t) { return true; });
+}
+
+std::vector<LocalParameter> local_parameters(const ModelSpec& model, const TensorSplit& split,
+                                             const WantedBlock& wanted) {
   throw_if_any(check_split(model, split));
   const ExpertSplit experts = split.expert_split();
   const Mesh dense = mesh_of(split.degree, split.rank);
   const Mesh of_expert = mesh_of(experts.etp, experts.etp_rank);
   std::vector<LocalParameter> list;
-  for (ParameterInfo& info : parameters(model)) {
+  for (ParameterInfo& info : parameters(model, wanted)) {
     const Mesh& mesh = info.expert < 0 ? dense : of_expert;
     const int degree = mesh.degree(Axis::kTp);
     info.placement = with_repeats(std::move(info.placement), info.shape, degree);

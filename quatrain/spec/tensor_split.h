@@ -64,6 +64,8 @@ struct LocalParameter {
 };
 // In the order of parameters(model). Throws ConfigError when check_split() has a problem.
 std::vector<LocalParameter> local_parameters(const ModelSpec& model, const TensorSplit& split);
+std::vector<LocalParameter> local_parameters(const ModelSpec& model, const TensorSplit& split,
+                                             const WantedBlock& wanted);
 
 // As for whole parameters.
 Problems set_trainable(std::vector<LocalParameter>& list, const std::vector<std::string>& patterns);

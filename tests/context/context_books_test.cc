@@ -46,6 +46,21 @@ TEST(ContextBooks, AStepIsTheCost) {
   }
 }
 
+// Routers that are balanced over sequences or micro-batches tell one another their choices; those
+// of a global batch need not.
+TEST(ContextBooks, EveryBalanceOfRouters) {
+  using enum kernels::BalanceOver;
+  for (const ModelSpec& spec : expert_models()) {
+    for (const auto balance : {kSequence, kMicrobatch, kGlobalBatch}) {
+      Recipe recipe{.spec = spec, .global_batch = 2};
+      recipe.router.balance = balance;
+      expect_the_cost(recipe, with_style({}, {"ring", 2}));
+      recipe.recompute = Recompute::kFull;
+      expect_the_cost(recipe, with_style({}, {"all_gather", 3}));
+    }
+  }
+}
+
 TEST(ContextBooks, WithTensorsAndZero) {
   for (const Style& style : context_styles()) {
     for (const int zero : {0, 2, 3}) {

@@ -54,6 +54,7 @@ WorkShape work_of(const Recipe& recipe, const RankJob& job) {
   work.whole_seq = recipe.seq;
   work.head_chunk_tokens = kHeadChunk;
   work.trainable = recipe.trainable;
+  work.global_balance = recipe.router.balance == kernels::BalanceOver::kGlobalBatch;
   return work;
 }
 
