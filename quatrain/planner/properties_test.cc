@@ -87,6 +87,7 @@ class Draw {
     g.dp_shard = one_of({1, 2, 8});
     g.zero = one_of({0, 1, 2, 3});
     g.cp = chance(0.2) ? 2 : 1;
+    if (g.cp > 1) g.cp_style = {g.zero % 2 == 0 ? "ring" : "all_gather", 1, g.dp_shard < 8};
     if (job.model.experts) {
       g.etp = chance(0.5) ? 1 : g.tp;
       g.ep = one_of({1, 2});

@@ -125,6 +125,32 @@ TEST(Search, SchedulesOutsideTheSearchCanBeFixed) {
   }
 }
 
+TEST(Search, StylesOfContext) {
+  const Job job = job_of({"llama-3.1-8b", "h100-sxm-80gb", 64, 1 << 17, 64});
+  double fastest = 1e9;
+  for (const char* style : {"ring", "all_gather", "ulysses", "hybrid"}) {
+    const RankedPlan plan = best(job, (std::string("cp=8,cp_style=") + style).c_str());
+    EXPECT_EQ(plan.geometry.cp_style.name, style);
+    fastest = std::min(fastest, plan.estimate.step);
+  }
+  // What is left out as no better is not.
+  EXPECT_NEAR(best(job, "cp=8").estimate.step, fastest, 0.002 * fastest);
+  EXPECT_EQ(best(job, "cp=8,cp_heads=4").geometry.cp_style, (ContextStyle{"hybrid", 4}));
+  EXPECT_GT(best(job, "cp=8,cp_style=ring,cp_balance=contiguous").estimate.step,
+            1.2 * best(job, "cp=8,cp_style=ring").estimate.step);
+  // 32 heads.
+  SearchRequest request;
+  request.fixed = parse_fixed("cp=64,cp_style=ulysses");
+  EXPECT_THAT(why_nothing(job, search(job, request)), testing::HasSubstr("share the heads"));
+  EXPECT_THROW(parse_fixed("cp_style=star"), ConfigError);
+  EXPECT_THROW(parse_fixed("cp_balance=even"), ConfigError);
+}
+
+TEST(Search, SequencesOfAnyLengthAreShared) {
+  const Job job = job_of({"llama-3.1-8b", "h100-sxm-80gb", 64, (1 << 17) + 1, 64});
+  EXPECT_EQ(best(job, "cp=8").geometry.cp, 8);
+}
+
 TEST(Search, WhyNotNamesWhatGrows) {
   const Job job = job_of({"llama-3.1-70b", "h100-sxm-80gb", 64, 8192, 128});
   const RankedPlan first = best(job);

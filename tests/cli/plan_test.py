@@ -117,6 +117,30 @@ class Plan(CommandTest):
             self.assertAlmostEqual(memory[key] / told["bytes_per_rank"][key], 1, 1, key)
         self.assertEqual(simulated["comm_bytes"]["pp"].keys(), {"send", "all_reduce"})  # tied
 
+    def test_a_plan_that_shares_sequences_is_a_configuration(self):
+        keys = CONFIG.split("[model]\n")[1].split("[data]")[0]
+        (self.folder / "small.toml").write_text(keys)
+        question = ("plan", "--model", "small.toml", "--cluster", "this-machine", "--gpus", "12",
+                    "--seq", "31", "--global-batch-tokens", "744", "--dtype", "float32")
+        for fix, style, heads in (("cp=3", None, 1), ("cp=4,cp_style=hybrid", "hybrid", 2),
+                                  ("cp=2,cp_style=ulysses", "ulysses", 1),
+                                  ("cp=4,cp_style=ring,cp_balance=contiguous", "ring", 1)):
+            with self.subTest(fix):
+                answer = self.run_json(*question, "--fix", fix, "--toml", "shared.toml")
+                plan = answer["plans"][0]["plan"]
+                self.assertEqual(plan["cp_style"], style or plan["cp_style"])
+                self.assertEqual(plan.get("cp_heads", 1), heads)
+                self.assertIn(plan["cp_style"], answer["plans"][0]["summary"])
+                path = self.folder / "shared.toml"
+                path.write_text(path.read_text().replace(
+                    "train = []", 'train = [{ path = "train.idx", weight = 1.0 }]'))
+                told = self.run_json("train", "shared.toml", "--dry-run")
+                self.assertEqual(told["plan"]["cp_style"], plan["cp_style"])
+                self.assertEqual(told["plan"].get("cp_zigzag", True), "contiguous" not in fix)
+                simulated = self.run_json("simulate", "shared.toml", "--cluster", "this-machine")
+                self.assertEqual(simulated["comm_bytes"]["cp"], told["comm_bytes_per_step"]["cp"])
+        self.refuse(*question, "--fix", "cp=2,cp_style=star", code=2, says=["ring, all_gather"])
+
     def test_sweep(self):
         self.run_command("plan", *SMALL, "--sweep", "tp=1,2,4,8", "--out", "sweep.csv")
         with open(self.folder / "sweep.csv", newline="") as file:
