@@ -254,20 +254,27 @@ Figure by_context_style(Figure figure, int cp) {
 }  // namespace
 
 Figure context_styles_against_length() {
-  return by_context_style({"context_styles", "8B over two nodes: how cp 16 shares a sequence",
-                           "tokens of the sequence", "tokens/s a GPU", {}},
+  return by_context_style({"context_styles",
+                           "8B over two nodes: how cp 16 shares a sequence",
+                           "tokens of the sequence",
+                           "tokens/s a GPU",
+                           {}},
                           16);
 }
 
 Figure context_styles_in_a_node() {
-  return by_context_style({"context_styles_in_a_node", "8B in one node: how cp 8 shares a sequence",
-                           "tokens of the sequence", "tokens/s a GPU", {}},
+  return by_context_style({"context_styles_in_a_node",
+                           "8B in one node: how cp 8 shares a sequence",
+                           "tokens of the sequence",
+                           "tokens/s a GPU",
+                           {}},
                           8);
 }
 
 std::vector<Figure> lecture_figures() {
-  return {pipeline_against_batch(), tensor_against_pipeline(), recompute_against_batch(),
-          zero3_against_3d(),       tensor_degree(),           roofline(),
+  return {pipeline_against_batch(),        tensor_against_pipeline(),
+          recompute_against_batch(),       zero3_against_3d(),
+          tensor_degree(),                 roofline(),
           context_styles_against_length(), context_styles_in_a_node()};
 }
 

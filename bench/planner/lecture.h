@@ -30,8 +30,8 @@ Figure tensor_degree();
 // 4 x 4 x 4 TPU v5p; lines of bounds alone.
 Figure roofline();
 
-// Llama 3.1 8B, one sequence over two nodes of H100 by cp 16, so that keys and values cross the
-// network: tokens/s a GPU by style and length. Without published points.
+// Llama 3.1 8B on two nodes of H100, its sequences shared by cp 16, so that keys and values cross
+// the network: tokens/s a GPU by style and length. Simulated, without published points.
 Figure context_styles_against_length();
 // The same within one node, by cp 8.
 Figure context_styles_in_a_node();

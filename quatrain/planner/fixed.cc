@@ -59,8 +59,7 @@ std::string_view style_of(std::string_view text) {
   for (const std::string_view style : kCpStyles) {
     if (style == text) return style;
   }
-  throw ConfigError(
-      fmt::format("cp_style = {} is none of {}", text, fmt::join(kCpStyles, ", ")));
+  throw ConfigError(fmt::format("cp_style = {} is none of {}", text, fmt::join(kCpStyles, ", ")));
 }
 
 bool zigzag_of(std::string_view text) {
@@ -132,8 +131,8 @@ std::vector<ContextStyle> context_styles(const Job& job, const Fixed& fixed, int
       if (!fixed.cp_heads && fits(style)) styles.push_back(style);
       continue;
     }
-    const int most = fixed.cp_heads.value_or(
-        std::min(cp / 2, static_cast<int>(job.cluster.domain) / tp));
+    const int most =
+        fixed.cp_heads.value_or(std::min(cp / 2, static_cast<int>(job.cluster.domain) / tp));
     for (int heads = most; heads >= fixed.cp_heads.value_or(2); --heads) {
       const ContextStyle style{name, heads, zigzag};
       if (cp % heads != 0 || !fits(style)) continue;
