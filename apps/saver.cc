@@ -62,6 +62,12 @@ void RunSaver::save(TrainingState state) {
   });
 }
 
+void RunSaver::before_update() {
+  const double begin = now();
+  checkpointer_->await_copy();
+  waited_ += now() - begin;
+}
+
 void RunSaver::poll() {
   attempt(false, [&] { return checkpointer_->poll(); });
 }

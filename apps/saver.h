@@ -36,6 +36,8 @@ class RunSaver {
   // Starts the checkpoint of state.step, which gets the plan's and the optimizer's part here, or
   // makes it when checkpoints are not asynchronous.
   void save(TrainingState state);
+  // Before each update of weights: waits until the checkpoint in flight has its copy.
+  void before_update();
   // Once a step: says when one is complete.
   void poll();
   // The checkpoint of the last step, when it has none, and the end of the one in flight. What

@@ -90,8 +90,9 @@ struct Trainer::State {
     return sources;
   }
   // Values that a checkpoint sets need not be drawn.
-  RankJobOptions job_options() const {
+  RankJobOptions job_options() {
     RankJobOptions options = rank_job_options(config);
+    options.executor.on_gradients = [this] { saver->before_update(); };
     if (resume_point) options.fill = [](Model&, ZeroUnits&, Communicator&) {};
     return options;
   }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saves and loads of thread ranks beside plain sequential writes and reads of the same bytes, in
 // turns, on the same disk. The state is that of AdamW under ZeRO: every tensor cut by rows.
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -40,6 +43,7 @@ struct Options {
   std::int64_t mib = 768;
   int ranks = 2;
   int turns = 5;
+  int products = 40;  // of 1024 x 1024 matrices: what a step computes before its update
   std::string json;
 };
 
@@ -91,8 +95,9 @@ class Bench {
   void run() {
     for (int turn = 0; turn < options_.turns; ++turn) {
       time("plain write", [this] { plain_write(); });
-      time("save", [this] { save(false); });
-      time("save, asynchronous", [this] { save(true); });
+      time("save", [this] { save(); });
+      time("compute alone", [this] { compute(); });
+      time("save, asynchronous, and compute", [this] { save_beside_compute(); });
       cold("plain read", plain_folder(), [this] { plain_read(); });
       cold("load", checkpoint(), [this] { load(rows_); });
       cold("load, other geometry", checkpoint(), [this] { load(columns_); });
@@ -138,11 +143,20 @@ class Bench {
       file.read(buffer_, static_cast<std::int64_t>(done));
     }
   }
-  void save(bool async) {
-    Checkpointer& checkpointer = async ? async_ : sync_;
-    const double stall = seconds_of([&] { checkpointer.save({.step = ++step_}, rows_); });
-    if (async) seconds_["stall of the asynchronous"].push_back(stall);
-    checkpointer.finish();
+  void compute() {
+    for (int i = 0; i < options_.products; ++i) at::mm_out(product_, factor_, factor_);
+  }
+  void save() {
+    sync_.save({.step = ++step_}, rows_);
+    sync_.finish();
+  }
+  // Training is held up by the call, and where the update comes before the copy is there.
+  void save_beside_compute() {
+    double stall = seconds_of([&] { async_.save({.step = ++step_}, rows_); });
+    compute();
+    stall += seconds_of([&] { async_.await_copy(); });
+    seconds_["stall of the asynchronous"].push_back(stall);
+    async_.finish();
   }
   void load(const std::vector<HeldPiece>& into) {
     load_checkpoint(files_, comm_, checkpoint(), into);
@@ -154,6 +168,8 @@ class Bench {
   Checkpointer sync_{files_, comm_, {.folder = options_.folder / "run", .async = false}};
   Checkpointer async_{files_, comm_, {.folder = options_.folder / "run", .async = true}};
   std::vector<HeldPiece> rows_, columns_;
+  at::Tensor factor_ = at::full({1024, 1024}, 0.5, at::kFloat);  // of compute's products
+  at::Tensor product_ = at::empty_like(factor_);
   std::vector<std::byte> buffer_;
   std::size_t bytes_ = 0;  // of this rank
   std::int64_t step_ = 0;
@@ -186,9 +202,11 @@ int main(int argc, char** argv) {
   app.add_option("--mib", options.mib, "size of the state");
   app.add_option("--ranks", options.ranks);
   app.add_option("--turns", options.turns);
+  app.add_option("--products", options.products, "of matrices, behind an asynchronous save");
   app.add_option("--json", options.json, "file for the result");
   CLI11_PARSE(app, argc, argv);
   quatrain::run_thread_ranks(options.ranks, {}, [&](std::unique_ptr<quatrain::Communicator> world) {
+    at::set_num_threads(1);
     quatrain::Bench bench(options, *world);
     bench.run();
     if (world->rank() == 0) quatrain::report(options, bench);

@@ -27,9 +27,11 @@ std::optional<std::int64_t> Checkpointer::save(const TrainingState& state,
   step_ = state.step;
   part_ = {};
   pieces_ = file_pieces(held, owned_);
-  if (options_.async) pieces_ = snapshot_.take(std::move(pieces_));
+  if (options_.async) pieces_ = snapshot_.begin(std::move(pieces_));
   phase_ = Phase::kWriting;
+  copied_ = !options_.async;
   start([this, state] {
+    if (options_.async) copy();
     part_ = write_rank_file(files_, step_path(), comm_.rank(), pieces_);
     part_.state = state;
   });
@@ -117,6 +119,12 @@ std::optional<std::int64_t> Checkpointer::advance() {
   std::vector<std::string> parts = texts_on_first(comm_, to_json(part_));
   if (comm_.rank() == 0) start([this, parts = std::move(parts)] { commit(parts); });
   return std::nullopt;
+}
+
+void Checkpointer::copy() {
+  snapshot_.fill();
+  copied_ = true;
+  copied_.notify_all();
 }
 
 void Checkpointer::commit(const std::vector<std::string>& texts) {

@@ -3,14 +3,16 @@
 // file of its own; when all files are durable rank 0 writes the manifest, which makes the folder a
 // checkpoint, and removes old ones.
 //
-// Asynchronous saves return when the state is copied. A thread of the rank writes it, and another
-// of rank 0 the manifest; they make no collective call. Training goes on and polls once a step, and
-// the ranks agree then whether all have written.
+// Asynchronous saves return at once. A thread of the rank copies the state and writes the copy, and
+// another of rank 0 the manifest; they make no collective call. Training goes on, waits for the copy
+// before it changes a value (a step reads weights and moments until its update), and polls once a
+// step; the ranks agree then whether all have written.
 //
 // Collective: every rank of `comm` makes the same calls in the same order, with the same state. An
 // error of any rank is thrown on all of them, as its kind, naming the rank.
 // Threads: a Checkpointer belongs to its rank's thread.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -41,12 +43,15 @@ class Checkpointer {
 
   // Starts, or without `async` makes, the checkpoint of state.step; one of that step that is there
   // is replaced. Finishes the save before. `held`: all that this rank holds, in the same order each
-  // time; the values are its own again when this returns. Memory: asynchronous saves keep one copy
-  // of what this rank writes.
+  // time; its values stay as they are until await_copy() returns. Memory: asynchronous saves keep
+  // one copy of what this rank writes.
   // StorageError when a file cannot be written: then nothing is left of this save, and the
   // checkpoints before it stand.
   // Returns as poll().
   std::optional<std::int64_t> save(const TrainingState& state, std::span<const HeldPiece> held);
+  // Before values are changed: waits until the save in flight, if there is one, needs them no more.
+  // Not collective.
+  void await_copy() const { copied_.wait(false); }
   // Once a step: the step whose checkpoint was found complete in this call. Throws what went wrong
   // in the background. Costs nothing while no save is in flight, else one small all_reduce.
   std::optional<std::int64_t> poll();
@@ -62,6 +67,7 @@ class Checkpointer {
   void prepare(std::int64_t step);
   void start(std::function<void()> f);
   std::optional<std::int64_t> advance();
+  void copy();
   void commit(const std::vector<std::string>& parts);
   std::filesystem::path step_path() const;
 
@@ -72,6 +78,7 @@ class Checkpointer {
   std::vector<OwnedBox> owned_;                    // by this rank
   std::int64_t total_bytes_ = 0;                   // of all ranks' files
   Snapshot snapshot_;
+  std::atomic<bool> copied_{true};
   Phase phase_ = Phase::kIdle;
   std::int64_t step_ = 0;          // in flight
   std::vector<FilePiece> pieces_;  // of the file being written

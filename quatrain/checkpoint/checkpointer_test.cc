@@ -15,6 +15,7 @@
 
 #include "quatrain/base/error.h"
 #include "quatrain/checkpoint/inspect.h"
+#include "quatrain/checkpoint/load.h"
 #include "quatrain/checkpoint/ownership.h"
 #include "quatrain/checkpoint/reader.h"
 #include "quatrain/checkpoint/step_folder.h"
@@ -242,7 +243,7 @@ TEST(Checkpointer, RefusesADiskThatIsTooSmallBeforeItWrites) {
   EXPECT_EQ(run.load(files), 10);
 }
 
-TEST(Checkpointer, Case067ASnapshotIsOfTheMomentOfTheCall) {
+TEST(Checkpointer, Case067ASnapshotIsOfTheStepItIsMadeBehind) {
   TestRun run;
   MemoryFileSystem memory;
   FaultyFileSystem files(memory);
@@ -252,6 +253,7 @@ TEST(Checkpointer, Case067ASnapshotIsOfTheMomentOfTheCall) {
     TrainingState state = run.state(10);
     Checkpointer checkpointer(files, comm, run.options);
     checkpointer.save(state, held);
+    checkpointer.await_copy();
     for (int step = 11; step <= 13; ++step) {
       for (const HeldPiece& piece : held) {
         at::Tensor values = piece.values;
@@ -265,6 +267,28 @@ TEST(Checkpointer, Case067ASnapshotIsOfTheMomentOfTheCall) {
     EXPECT_EQ(checkpointer.finish(), 10);
   });
   EXPECT_EQ(run.load(memory), 10);
+}
+
+// So large that values changed without waiting would reach the file.
+TEST(Checkpointer, Case067ValuesMayChangeOnceTheyAreCopied) {
+  const std::vector<std::int64_t> shape{4096, 4096};
+  MemoryFileSystem files;
+  for_each_rank(2, [&](Communicator& comm) {
+    const Range own = piece(shape[0], 2, comm.rank());
+    at::Tensor values = at::full({own.size(), shape[1]}, 10.0, at::kFloat);
+    const std::vector<HeldPiece> held{
+        {{"w", "weight"}, shape, {{own.begin, 0}, {own.size(), shape[1]}}, values}};
+    Checkpointer checkpointer(files, comm, {.folder = "/run"});
+    for (const int step : {10, 11}) {
+      values.fill_(step);
+      checkpointer.save({.step = step}, held);
+      checkpointer.await_copy();
+      values.fill_(-1.0);
+      EXPECT_EQ(checkpointer.finish(), step);
+      load_checkpoint(files, comm, std::filesystem::path("/run") / step_folder_name(step), held);
+      EXPECT_EQ(values.eq(step).all().item<bool>(), true) << "step " << step;
+    }
+  });
 }
 
 TEST(Checkpointer, Case068EverySnapshotIsANewOne) {
@@ -291,6 +315,7 @@ TEST(Checkpointer, Case068EverySnapshotIsANewOne) {
         values.copy_(now[i].values);
       }
       async.save(run.state(step), held);
+      async.await_copy();
       sync.save(run.state(step), held);
     }
     async.finish();

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <tuple>
 #include <utility>
 
@@ -80,7 +81,8 @@ std::vector<FilePiece> file_pieces(std::span<const HeldPiece> held,
   return pieces;
 }
 
-std::vector<FilePiece> Snapshot::take(std::vector<FilePiece> pieces) {
+std::vector<FilePiece> Snapshot::begin(std::vector<FilePiece> pieces) {
+  copies_.clear();
   std::int64_t bytes = 0;
   for (const FilePiece& piece : pieces) bytes += bytes_of(piece.info);
   if (!buffer_.defined() || buffer_.numel() < bytes) {
@@ -92,11 +94,21 @@ std::vector<FilePiece> Snapshot::take(std::vector<FilePiece> pieces) {
     const std::int64_t size = bytes_of(piece.info);
     at::Tensor copy =
         buffer_.narrow(0, begin, size).view(piece.values.scalar_type()).view(piece.info.box.size);
-    copy.copy_(piece.values);
+    if (piece.values.is_cpu() && piece.values.is_contiguous()) {
+      copies_.push_back({copy, piece.values});
+    } else {
+      copy.copy_(piece.values);
+    }
     piece.values = std::move(copy);
     begin += size;
   }
   return pieces;
+}
+
+void Snapshot::fill() {
+  for (const Copy& copy : std::exchange(copies_, {})) {
+    std::memcpy(copy.to.mutable_data_ptr(), copy.from.const_data_ptr(), copy.from.nbytes());
+  }
 }
 
 std::string piece_key(const TensorId& id, const Box& box) {

@@ -25,15 +25,23 @@ struct FilePiece {
 std::vector<FilePiece> file_pieces(std::span<const HeldPiece> held,
                                    std::span<const OwnedBox> owned);
 
-// The elements as they are now, in a buffer that is used again and again: what a background thread
-// may write while training goes on. As large as the largest snapshot.
+// A copy of elements in a buffer that is used again and again, in two parts, so that the larger one
+// can be a background thread's: what is written from it while training goes on. As large as the
+// largest snapshot.
 class Snapshot {
  public:
-  // Pieces with values in this buffer, valid until the next call.
-  std::vector<FilePiece> take(std::vector<FilePiece> pieces);
+  // Pieces with values in this buffer, valid until the next call. Contiguous values on the CPU are
+  // copied by fill(), and stay as they are until then; others have been when this returns.
+  std::vector<FilePiece> begin(std::vector<FilePiece> pieces);
+  // On any thread: plain copies of memory, which start no compute threads.
+  void fill();
 
  private:
+  struct Copy {
+    at::Tensor to, from;
+  };
   at::Tensor buffer_;
+  std::vector<Copy> copies_;  // that are left
 };
 
 // What a piece is called in its file: "<kind>/<name>@<offset>", "weight/norm.weight@128".

@@ -2,7 +2,11 @@
 """Context parallelism from the command line: training, validation, sampling, resuming, refusals."""
 import unittest
 
+<<<<<<< HEAD
 from support import MPIRUN, CommandTest, column, main, read_metrics
+=======
+from support import MPIRUN, TEXT, CommandTest, column, ids_of, main, write_megatron
+>>>>>>> 62ac63d ([checkpoint, apps, tests, docs] Asynchronous saves copy beside the next step; 65,536 tokens on four ranks)
 
 LLAMA = ["training.dtype=float64", "training.global_batch=4", "training.micro_batch=1"]
 CUTS = (
@@ -77,6 +81,29 @@ class Context(CommandTest):
                 self.train(f"threads_{name}", *overrides)
                 self.train(f"mpi_{name}", *overrides, launcher=[*MPIRUN, "-n", ranks])
                 self.assertEqual(self.losses(f"mpi_{name}"), self.losses(f"threads_{name}"))
+
+    # What a layer keeps of its tokens falls as 1 / cp, exactly; attention's scores are never kept.
+    def test_long_sequences_fit(self):
+        write_megatron(self.folder / "long", [ids_of((TEXT * 24)[:70000])])
+
+        def peak(cp, tokens):
+            name = f"long_{cp}_{tokens}"
+            self.run_command(
+                "train", "tiny.toml", f"run.folder=runs/{name}", f"training.seq_len={tokens}",
+                f"model.max_position_embeddings={tokens}", f"parallel.cp={cp}", "training.steps=1",
+                'data.train=[{path="long.idx",weight=1.0}]', "data.validation=[]",
+                "training.micro_batch=1", "training.global_batch=1", "model.num_key_value_heads=1",
+                "model.num_attention_heads=2", "metrics.sample_tokens=1")
+            return column(self.folder / f"runs/{name}", "peak_bytes")[0]
+
+        kept = peak(4, 65536)
+        self.assertLess(kept["total"], 88 << 20)
+        bytes_of = {4096 // cp: peak(cp, 4096)["activations"] for cp in (2, 4, 8)}
+        a_token, rest = divmod(bytes_of[1024] - bytes_of[512], 512)
+        self.assertEqual(rest, 0)
+        self.assertEqual(bytes_of[2048], bytes_of[1024] + 1024 * a_token)
+        self.assertEqual(kept["activations"], bytes_of[1024] + (16384 - 1024) * a_token)
+        self.assertLess(bytes_of[512] - 512 * a_token, 256)  # what is a rank's, not a token's
 
     def test_refusals_name_what_fits(self):
         refused = self.run_command("train", "tiny.toml", "parallel.cp=7",
