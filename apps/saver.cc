@@ -15,6 +15,7 @@
 #include "quatrain/base/text.h"
 #include "quatrain/checkpoint/step_folder.h"
 #include "quatrain/engine/saved_state.h"
+#include "quatrain/kernels/check.h"
 #include "quatrain/kernels/memory.h"
 
 namespace quatrain::apps {
@@ -56,6 +57,7 @@ void RunSaver::save(TrainingState state) {
   began_ = now();
   waited_ = 0.0;
   started_ = step;
+  copy_unawaited_ = true;
   attempt(false, [&] {
     const ScopedMemoryCategory category(MemoryCategory::kBuffers);  // copies of what is written
     return checkpointer_->save(state, pieces_);
@@ -66,9 +68,11 @@ void RunSaver::before_update() {
   const double begin = now();
   checkpointer_->await_copy();
   waited_ += now() - begin;
+  copy_unawaited_ = false;
 }
 
 void RunSaver::poll() {
+  CHECK(!copy_unawaited_, "weights were updated while a checkpoint may have been copying them");
   attempt(false, [&] { return checkpointer_->poll(); });
 }
 

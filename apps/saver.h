@@ -58,6 +58,7 @@ class RunSaver {
   std::optional<std::int64_t> started_;  // step of the last one
   double began_ = 0.0;                   // seconds
   double waited_ = 0.0;                  // by training
+  bool copy_unawaited_ = false;          // since save(): no update has waited for the copy
 };
 
 }  // namespace quatrain::apps

@@ -3,10 +3,10 @@
 // file of its own; when all files are durable rank 0 writes the manifest, which makes the folder a
 // checkpoint, and removes old ones.
 //
-// Asynchronous saves return at once. A thread of the rank copies the state and writes the copy, and
-// another of rank 0 the manifest; they make no collective call. Training goes on, waits for the copy
-// before it changes a value (a step reads weights and moments until its update), and polls once a
-// step; the ranks agree then whether all have written.
+// Asynchronous saves return at once. A thread of the rank copies the state and writes the copy,
+// another of rank 0 the manifest; they make no collective call. Training goes on, waits for the
+// copy before it changes a value (a step only reads weights and moments until its update), and
+// polls once a step; the ranks agree then whether all have written.
 //
 // Collective: every rank of `comm` makes the same calls in the same order, with the same state. An
 // error of any rank is thrown on all of them, as its kind, naming the rank.
