@@ -25,6 +25,7 @@ struct Options {
   bool widen_bf16 = false;
   std::string model = "gpt2-6x384";
   std::int64_t batch = 0;
+  std::int64_t seq = 0;
   int ranks = 1;
   std::string backend = "thread";
   StepOptions step;
@@ -39,6 +40,7 @@ std::int64_t peak_resident_bytes() {
 BenchModel model_of(const Options& options) {
   BenchModel model = bench_models().at(options.model);
   if (options.batch > 0) model.batch = options.batch;
+  if (options.seq > 0) model.seq = model.spec.max_positions = options.seq;
   return model;
 }
 
@@ -75,6 +77,7 @@ nlohmann::json run(const Options& options) {
 void add_options(CLI::App& app, Options& options) {
   app.add_option("--model", options.model)->check(CLI::IsMember(bench_models()));
   app.add_option("--batch", options.batch, "sequences a data rank and micro-batch; 0: the model's");
+  app.add_option("--seq", options.seq, "tokens of a sequence; 0: the model's");
   app.add_option("--ranks", options.ranks, "threads of this process")->check(CLI::Range(1, 64));
   app.add_option("--backend", options.backend, "mpi: this is one process under mpirun")
       ->check(CLI::IsMember({"thread", "mpi"}));
@@ -82,8 +85,12 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--accumulation,--microbatches", options.step.accumulation)
       ->check(CLI::Range(1, 1024));
   app.add_option("--prefetch", options.step.prefetch)->check(CLI::Range(0, 64));
-  app.add_option("--tp", options.step.tp, "ranks that share each sequence")
+  app.add_option("--tp", options.step.tp, "ranks that share each matrix")
       ->check(CLI::Range(1, 64));
+  app.add_option("--cp", options.step.cp, "ranks that share each sequence")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--cp-style", options.step.cp_style)
+      ->check(CLI::IsMember({"ring", "all_gather", "ulysses"}));
   app.add_option("--ep", options.step.ep, "ranks that hold experts between them")
       ->check(CLI::Range(1, 64));
   app.add_option("--etp", options.step.etp, "ranks that share each expert; 0: as --tp")

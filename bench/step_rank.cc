@@ -19,6 +19,7 @@
 #include "quatrain/engine/job.h"
 #include "quatrain/engine/rank_thread.h"
 #include "quatrain/kernels/memory.h"
+#include "quatrain/spec/context_split.h"
 #include "quatrain/spec/plan.h"
 #include "step_comm.h"
 
@@ -114,7 +115,10 @@ class RandomTokens final : public DataLoader {
 Plan plan_of(const BenchModel& model, const StepOptions& options, int ranks) {
   Plan plan;
   plan.degrees[static_cast<std::size_t>(Axis::kPp)] = options.pp;
-  plan.degrees[static_cast<std::size_t>(Axis::kDpShard)] = ranks / (options.tp * options.pp);
+  plan.degrees[static_cast<std::size_t>(Axis::kDpShard)] =
+      ranks / (options.tp * options.pp * options.cp);
+  plan.degrees[static_cast<std::size_t>(Axis::kCp)] = options.cp;
+  plan.cp_style = options.cp_style;
   plan.degrees[static_cast<std::size_t>(Axis::kTp)] = options.tp;
   if (model.spec.experts) {
     const int etp = options.etp > 0 ? options.etp : options.tp;
@@ -208,10 +212,12 @@ std::map<std::string, BenchModel> bench_models() {
 
 nlohmann::json measure_steps(std::unique_ptr<Communicator> world, const BenchModel& model,
                              const StepOptions& options) {
-  if (world->size() % (options.tp * options.pp) != 0) {
-    throw ConfigError(fmt::format("{} ranks are no multiple of tp {} x pp {}", world->size(),
-                                  options.tp, options.pp));
+  if (world->size() % (options.tp * options.pp * options.cp) != 0) {
+    throw ConfigError(fmt::format("{} ranks are no multiple of tp {} x pp {} x cp {}",
+                                  world->size(), options.tp, options.pp, options.cp));
   }
+  const ContextSplit split = context_split(plan_of(model, options, world->size()), world->rank());
+  throw_if_any(check_context(model.spec, options.tp, split, model.seq));
   MemoryOwner memory;
   const RankThread prologue({.threads = options.threads, .memory = &memory});
   CollectiveTimes collectives;

@@ -29,7 +29,9 @@ struct StepOptions {
   int zero_stage = 0;
   int accumulation = 1;  // micro-batches a step
   int prefetch = 1;
-  int tp = 1;   // ranks that share each sequence
+  int tp = 1;   // ranks that share each matrix
+  int cp = 1;   // ranks that share each sequence
+  std::string cp_style = "ring";
   int ep = 1;   // ranks that hold a layer's experts between them
   int etp = 0;  // and each one's width; 0: as dense matrices are cut
   bool sequence_parallel = false;
@@ -46,7 +48,8 @@ struct StepOptions {
 // Trains and returns "seconds" and "exposed_comm_s" (blocked on messages and collectives) of each
 // measured step, "losses" of the first and the last step, "tokens" of a step over all ranks and
 // "peak_tensor_bytes" of the fullest rank. Called by every rank of `world`, on its own thread.
-// Throws ConfigError where options.tp x options.pp does not divide the ranks.
+// Throws ConfigError where options.tp x options.pp x options.cp does not divide the ranks, and where
+// cp ranks cannot share the sequences.
 nlohmann::json measure_steps(std::unique_ptr<Communicator> world, const BenchModel& model,
                              const StepOptions& options);
 

@@ -46,7 +46,7 @@ Model::Model(const ModelSpec& spec, const BuildOptions& options)
       ep_(std::make_unique<ExpertParallel>(
           options.expert_exchange != nullptr ? *options.expert_exchange : *alone_, split_)),
       cp_(std::make_unique<ContextParallel>(options.cp != nullptr ? *options.cp : *alone_,
-                                            options.context)),
+                                            options.context, options.place_attention)),
       units_(build_units(spec, options, stages_, split_)),
       layers_(build_layers(spec, options, stages_, units_, {*tp_, *ep_, *cp_})) {}
 Model::Model(Model&&) noexcept = default;

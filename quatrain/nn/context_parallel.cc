@@ -13,11 +13,14 @@
 
 namespace quatrain {
 
-ContextParallel::ContextParallel(Communicator& group, const ContextSplit& split)
-    : group_(group),
-      split_(split),
-      place_(split.gathers ? make_gathered_attention(group, split)
-                           : make_ring_attention(group, split)) {
+std::unique_ptr<PlaceAttention> make_place_attention(Communicator& group,
+                                                     const ContextSplit& split) {
+  return split.gathers ? make_gathered_attention(group, split) : make_ring_attention(group, split);
+}
+
+ContextParallel::ContextParallel(Communicator& group, const ContextSplit& split,
+                                 const MakePlaceAttention& make)
+    : group_(group), split_(split), place_(make(group, split)) {
   CHECK(group.size() == split.degree && group.rank() == split.rank,
         "rank {} of {} for a context of {} ranks", group.rank(), group.size(), split.degree);
 }

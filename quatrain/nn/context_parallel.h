@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -40,10 +41,21 @@ class PlaceAttention {
                         QkvHeads& grads) const = 0;
 };
 
+// nn/context_ring.cc and nn/context_gather.cc: groups of one place are the kernel itself.
+std::unique_ptr<PlaceAttention> make_ring_attention(Communicator& group, const ContextSplit& split);
+std::unique_ptr<PlaceAttention> make_gathered_attention(Communicator& group,
+                                                        const ContextSplit& split);
+// Of the two, the style's. Whoever looks at attention from outside gives a maker that wraps it.
+std::unique_ptr<PlaceAttention> make_place_attention(Communicator& group,
+                                                     const ContextSplit& split);
+using MakePlaceAttention =
+    std::function<std::unique_ptr<PlaceAttention>(Communicator&, const ContextSplit&)>;
+
 class ContextParallel {
  public:
   // `group` (borrowed): the ranks, in the order of their places.
-  ContextParallel(Communicator& group, const ContextSplit& split);
+  ContextParallel(Communicator& group, const ContextSplit& split,
+                  const MakePlaceAttention& make = make_place_attention);
   ~ContextParallel();
 
   const ContextSplit& split() const { return split_; }
@@ -72,10 +84,5 @@ class ContextParallel {
   ContextSplit split_;
   std::unique_ptr<PlaceAttention> place_;
 };
-
-// nn/context_ring.cc and nn/context_gather.cc: groups of one place are the kernel itself.
-std::unique_ptr<PlaceAttention> make_ring_attention(Communicator& group, const ContextSplit& split);
-std::unique_ptr<PlaceAttention> make_gathered_attention(Communicator& group,
-                                                        const ContextSplit& split);
 
 }  // namespace quatrain

@@ -12,6 +12,7 @@
 #include "quatrain/base/error.h"
 #include "quatrain/base/text.h"
 #include "quatrain/spec/parameters.h"
+#include "quatrain/verify/context_fault.h"
 #include "quatrain/verify/expert_fault.h"
 #include "quatrain/verify/planted_fault.h"
 #include "quatrain/verify/stage_fault.h"
@@ -106,6 +107,27 @@ std::vector<Row> rows_of_experts() {
   };
 }
 
+std::vector<Row> rows_of_context() {
+  return {
+      {{"local_positions", "", "positions count from the first token of a rank of cp"},
+       Subject::kNone,
+       Second::kNone,
+       make<LocalPositions>},
+      {{"local_mask", "", "queries see keys by their indices on their ranks of cp"},
+       Subject::kNone,
+       Second::kNone,
+       make<LocalMask>},
+      {{"own_lse", "", "on the ring the backward takes the log-sum-exp of own keys alone"},
+       Subject::kNone,
+       Second::kNone,
+       make<OwnLse>},
+      {{"stale_block", "", "on the ring a block's dK and dV go home as those sent before"},
+       Subject::kNone,
+       Second::kNone,
+       make<StaleBlock>},
+  };
+}
+
 std::vector<Row> rows_of_stages() {
   return {
       {{"missing_weight", "STAGE:M", "a stage adds no weight gradient of a micro-batch"},
@@ -132,6 +154,7 @@ const std::vector<Row>& table() {
     std::vector<Row> all = rows_of_ranks();
     for (const Row& row : rows_of_stages()) all.push_back(row);
     for (const Row& row : rows_of_experts()) all.push_back(row);
+    for (const Row& row : rows_of_context()) all.push_back(row);
     return all;
   }();
   return rows;

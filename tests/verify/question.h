@@ -16,6 +16,7 @@ inline std::optional<Geometry> without(Geometry geometry, Axis axis) {
   if (axis == Axis::kDpReplicate) geometry.replicas = 1;
   if (axis == Axis::kDpShard) geometry.shards = 1;
   if (axis == Axis::kTp) geometry.tensor = 1;
+  if (axis == Axis::kCp) geometry.context = geometry.context_heads = 1;
   if (axis == Axis::kPp) {
     geometry.pipeline = geometry.chunks = 1;
     geometry.schedule = "1f1b";
