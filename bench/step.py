@@ -8,10 +8,12 @@ their ratio and peak memory. Prints one table and writes one JSON file.
     bench/step.py BUILD_FOLDER --ranks 2 --tp 2 [--sequence-parallel both] [...]
     bench/step.py BUILD_FOLDER --ranks 2 --tp 2 [--sequence-parallel both] --overlap-chunks 1 2 4
     bench/step.py BUILD_FOLDER --ranks 2 --tp 2 [--sequence-parallel both] --where
+    bench/step.py BUILD_FOLDER --ranks 2 --cp 2 [--cp-styles ring ...] [--seqs 512 ...] [--alone]
     bench/step.py BUILD_FOLDER --ranks 2 --pp 2 [--schedules 1f1b zb-v gain] [--microbatches 8]
 
-The others compare ranks with PyTorch's over gloo (step_ranks.py and step_pipeline.py say what with
-what), chunks of row-parallel products with whole ones, and compute with waits (step_tensor.py).
+The others compare ranks with PyTorch's over gloo (step_ranks.py, step_context.py and
+step_pipeline.py say what with what), chunks of row-parallel products with whole ones, and compute with waits
+(step_tensor.py).
 """
 import argparse
 import json
@@ -19,6 +21,7 @@ import pathlib
 import statistics
 import sys
 
+import step_context
 import step_pipeline
 import step_ranks
 import step_tensor
@@ -60,7 +63,7 @@ def parse_arguments():
     ranks.add_argument("--ranks", type=int, default=1)
     ranks.add_argument("--batch", type=int, default=0, help="sequences a rank; 0: the model's")
     ranks.add_argument("--against", nargs="+",
-                       choices=[*step_ranks.ZERO_STAGE, *step_ranks.TENSOR])
+                       choices=[*step_ranks.ZERO_STAGE, *step_ranks.TENSOR, *step_context.AGAINST])
     ranks.add_argument("--backends", nargs="+", default=["thread", "mpi"])
     ranks.add_argument("--add", action="store_true", help="to the rounds of the JSON file")
     tensor = parser.add_argument_group("tensor parallelism")
@@ -68,13 +71,14 @@ def parse_arguments():
     tensor.add_argument("--sequence-parallel", default="off", choices=["off", "on", "both"])
     tensor.add_argument("--overlap-chunks", nargs="+", type=int, default=[])
     tensor.add_argument("--where", action="store_true", help="where our step's time goes")
+    step_context.add_arguments(parser.add_argument_group("context parallelism"))
     step_pipeline.add_arguments(parser.add_argument_group("pipelines"))
     args = parser.parse_args()
-    for name, degree in (("tp", args.tp), ("pp", args.pp)):
+    for name, degree in (("tp", args.tp), ("cp", args.cp), ("pp", args.pp)):
         if degree not in (1, args.ranks):
             parser.error(f"--{name} {degree}: 1 or {args.ranks}, the number of ranks")
-    if args.tp > 1 and args.pp > 1:
-        parser.error("--tp and --pp: one of them")
+    if sum(degree > 1 for degree in (args.tp, args.cp, args.pp)) > 1:
+        parser.error("--tp, --cp and --pp: one of them")
     if args.pp not in (1, 2):
         parser.error(f"--pp {args.pp}: models are cut for 2 ranks")
     return args
@@ -84,6 +88,8 @@ def main():
     args = parse_arguments()
     if args.tp > 1 and (args.where or args.overlap_chunks):
         return step_tensor.main(args)
+    if args.cp > 1:
+        return step_context.main(args)
     if args.pp > 1:
         return step_pipeline.main(args)
     if args.ranks > 1:

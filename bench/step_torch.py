@@ -74,6 +74,10 @@ class Block(nn.Module):
             self.up = nn.Linear(d, c["ffn"] * (1 if gpt2 else 2), bias=gpt2)
             self.down = nn.Linear(c["ffn"], d, bias=gpt2)
 
+    def attend(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True,
+                                              enable_gqa=self.kv != self.heads)
+
     def forward(self, x, rope):
         qkv = self.qkv(self.norm1(x))
         b, t, _ = qkv.shape
@@ -83,9 +87,7 @@ class Block(nn.Module):
         v = v.view(b, t, self.kv, self.hd).transpose(1, 2)
         if rope is not None:
             q, k = rotate(q, *rope), rotate(k, *rope)
-        o = F.scaled_dot_product_attention(q, k, v, is_causal=True,
-                                           enable_gqa=self.kv != self.heads)
-        x = x + self.out(o.transpose(1, 2).reshape(b, t, -1))
+        x = x + self.out(self.attend(q, k, v).transpose(1, 2).reshape(b, t, -1))
         if self.experts is not None:
             return x + self.experts(self.norm2(x))
         h = self.up(self.norm2(x))
@@ -140,6 +142,11 @@ class LibraryModel(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), labels.reshape(-1))
 
 
+def config_of(args):
+    c = MODELS[args.model]
+    return {**c, "seq": args.seq or c["seq"]}
+
+
 def library_model(c):
     from transformers import MixtralConfig, MixtralForCausalLM
     config = MixtralConfig(vocab_size=c["vocab"], hidden_size=c["d"], intermediate_size=c["ffn"],
@@ -157,12 +164,13 @@ def main():
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, default=0, help="sequences; 0: the model's")
+    parser.add_argument("--seq", type=int, default=0, help="tokens of one; 0: the model's")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--library", action="store_true", help="transformers' model; mixtral")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    c = MODELS[args.model]
+    c = config_of(args)
     model = library_model(c) if args.library else Model(c)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95),
                                   weight_decay=0.1, fused=True)

@@ -4,10 +4,11 @@
 
 Modes: `ddp` (DistributedDataParallel), `zero1` (the same with ZeroRedundancyOptimizer), `fsdp`
 (FSDP2, each block resharded after its forward), `fsdp-keep` (values kept until the backward), `tp`
-and `tp-sp` (step_torch_tensor.py). Every rank trains on its own random tokens, under tensor
-parallelism all on the same. Rank 0 prints one JSON line, as step_torch.py, with the peak resident
-bytes of the fullest rank and the mean loss of the first and the last step. `--check` then trains
-in one process and fails unless the losses of every step agree.
+and `tp-sp` (step_torch_tensor.py), `cp` and `cp-torch` (step_torch_context.py). Every rank trains
+on its own random tokens, under tensor and context parallelism all on the same. Rank 0 prints one
+JSON line, as step_torch.py, with the peak resident bytes of the fullest rank and the mean loss of
+the first and the last step. `--check` then trains in one process and fails unless the losses of
+every step agree.
 """
 import argparse
 import datetime
@@ -25,11 +26,12 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from step_models import MODELS
-from step_torch import Model
+from step_torch import Model, config_of
+from step_torch_context import CONTEXT_MODES, ContextModel, TorchContextModel
 from step_torch_tensor import loss_context, parameter_groups, shard_model
 
 ADAMW = dict(lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-TENSOR_MODES = ("tp", "tp-sp")  # all ranks share each sequence
+TENSOR_MODES = ("tp", "tp-sp")  # all ranks share each matrix
 
 
 def parallel(c, args):
@@ -38,6 +40,10 @@ def parallel(c, args):
     if mode in TENSOR_MODES:
         model = shard_model(c, args.ranks, sequence_parallel=mode == "tp-sp")
         return model, torch.optim.AdamW(parameter_groups(model), **ADAMW)
+    if mode in CONTEXT_MODES:
+        model = ContextModel(c) if mode == "cp" else TorchContextModel(c)
+        model = DistributedDataParallel(model, gradient_as_bucket_view=True)
+        return model, torch.optim.AdamW(model.parameters(), **ADAMW)
     model = Model(c)
     if mode in ("ddp", "zero1"):
         model = DistributedDataParallel(model, gradient_as_bucket_view=True)
@@ -78,9 +84,9 @@ def train_steps(model, optimizer, ids, args):
 
 
 def train(rank, args):
-    c = MODELS[args.model]
+    c = config_of(args)
     batch = args.batch or c["batch"]
-    shares = args.mode in TENSOR_MODES
+    shares = args.mode in TENSOR_MODES + CONTEXT_MODES
     ids = torch.randint(0, c["vocab"], (batch, c["seq"] + 1),
                         generator=torch.Generator().manual_seed(0 if shares else rank))
     torch.manual_seed(0)
@@ -98,7 +104,7 @@ def check_losses(c, ids, args, losses):
     torch.manual_seed(0)
     model = Model(c)
     _, expected = train_steps(model, torch.optim.AdamW(model.parameters(), **ADAMW), ids, args)
-    for step, (own, other) in enumerate(zip(losses, expected)):
+    for step, (own, other) in enumerate(zip(map(mean_over_ranks, losses), expected)):
         if abs(own - other) > 1e-4 * other:
             raise SystemExit(f"step {step}: loss {own}, in one process {other}")
 
@@ -125,13 +131,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=MODELS, required=True)
     parser.add_argument("--mode", required=True,
-                        choices=["ddp", "zero1", "fsdp", "fsdp-keep", *TENSOR_MODES])
+                        choices=["ddp", "zero1", "fsdp", "fsdp-keep", *TENSOR_MODES,
+                                 *CONTEXT_MODES])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--batch", type=int, default=0, help="sequences a rank; 0: the model's")
+    parser.add_argument("--seq", type=int, default=0, help="tokens of one; 0: the model's")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1, help="of each rank")
-    parser.add_argument("--check", action="store_true", help="the losses of tensor parallelism")
+    parser.add_argument("--check", action="store_true", help="losses, where ranks share a batch")
     args = parser.parse_args()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.multiprocessing.spawn(rank_main, (free_port(), args), args.ranks)
