@@ -12,8 +12,8 @@ their ratio and peak memory. Prints one table and writes one JSON file.
     bench/step.py BUILD_FOLDER --ranks 2 --pp 2 [--schedules 1f1b zb-v gain] [--microbatches 8]
 
 The others compare ranks with PyTorch's over gloo (step_ranks.py, step_context.py and
-step_pipeline.py say what with what), chunks of row-parallel products with whole ones, and compute with waits
-(step_tensor.py).
+step_pipeline.py say what with what), chunks of row-parallel products with whole ones, and compute
+with waits (step_tensor.py).
 """
 import argparse
 import json

@@ -75,6 +75,20 @@ class Verify(CommandTest):
             self.assertEqual((first["step"], first["tensor"], first["axis"]), (1, table, "pp"))
             self.assertIn(hint, first["hint"])
 
+    def test_shared_sequences(self):
+        for style in ("ring", "all_gather"):
+            shared = ["parallel.cp=2", f"parallel.cp_style={style}", "training.micro_batch=1",
+                      "--steps", "1"]
+            self.assertLess(self.verify(*shared)["max_rel"], 1e-12)
+            for fault in ("local_positions", "local_mask", "own_lse", "stale_block"):
+                if style == "all_gather" and fault in ("own_lse", "stale_block"):
+                    self.refuse("verify", "tiny.toml", *shared, "--inject", fault, code=2,
+                                says=["has nothing that it changes"])
+                    continue
+                first = self.verify(*shared, "--inject", fault, code=1)["first"]
+                self.assertEqual((first["axis"], first["axes"]), ("cp", ["cp"]))
+                self.assertIn("it vanishes with cp = 1", first["hint"])
+
     def test_against(self):
         document = self.verify("parallel.dp_shard=2", "parallel.zero=3", "--against",
                                "parallel.zero=0 training.recompute=full")
