@@ -158,6 +158,15 @@ TEST(Diagnose, OneShardIsWrong) {
          mesh_of(1, 1, 3), {{Axis::kTp}, "only shard 2 of tp differs: 2 times the gradient"});
 }
 
+TEST(Diagnose, MostShardsAreWrong) {
+  const Mesh mesh = mesh_of(1, 1, 3);
+  expect(damaged(scattered(mesh, on(Axis::kTp)), mesh,
+                 [](Piece& piece, const Mesh& at) {
+                   if (at.coord(Axis::kTp) > 0) piece.values.copy_(piece.values.exp());
+                 }),
+         mesh, {{}, "no pattern"});
+}
+
 TEST(Diagnose, NoPattern) {
   const Mesh mesh = mesh_of(1, 2, 2);
   expect(damaged(scattered(mesh, on(Axis::kTp)), mesh,
