@@ -33,7 +33,7 @@ struct BuildOptions {
   ExpertSplit experts{};
   Communicator* cp = nullptr;  // ranks that share sequences (borrowed); null: one alone
   ContextSplit context{};      // how they do
-  MakePlaceAttention place_attention = make_place_attention;
+  MakePlaceAttention place_attention = make_place_attention;  // what attends to them
   RouterTraining router{};
   std::vector<StageLayers> stages{};  // this rank's, in order; empty: all layers are one stage
 };

@@ -57,6 +57,25 @@ std::vector<RankTokens> ranks_of_place(const ContextSplit& split, int place,
   return all;
 }
 
+void add_part(kernels::AttentionOut& all, kernels::AttentionOut part) {
+  if (all.out_BTHd.defined()) {
+    kernels::merge_attention(all, part);
+  } else {
+    all = std::move(part);
+  }
+}
+
+// Queries of one rank after those of another.
+kernels::AttentionOut joined(const std::vector<kernels::AttentionOut>& parts,
+                             at::ScalarType dtype) {
+  std::vector<at::Tensor> outs, lses;
+  for (const kernels::AttentionOut& part : parts) {
+    outs.push_back(part.out_BTHd);
+    lses.push_back(part.lse_BHT);
+  }
+  return {at::cat(outs, 1).to(dtype), at::cat(lses, 2)};
+}
+
 }  // namespace
 
 void LocalPositions::on_pass(int, Pass& pass) {
@@ -142,38 +161,28 @@ QkvHeads LocalMask::keys_of(int step, const QkvHeads& x, const ContextMask& mask
 
 kernels::AttentionOut LocalMask::forward(const PlaceAttention& right, const QkvHeads& x,
                                          const ContextMask& mask) {
+  const std::vector<RankTokens> queries = ranks_of_place(split(), split().place(), mask);
   if (split().degree == 1) return right.forward(x, mask);
   met();
-  const std::vector<RankTokens> queries = ranks_of_place(split(), split().place(), mask);
   std::vector<kernels::AttentionOut> merged(queries.size());
   for (int step = 0; step < split().places(); ++step) {
     const int place = (split().place() - step + split().places()) % split().places();
     const QkvHeads block = keys_of(step, x, mask);
     for (const RankTokens& keys : ranks_of_place(split(), place, mask)) {
+      const at::Tensor k = block.k.narrow(1, keys.begin, keys.size);
+      const at::Tensor v = block.v.narrow(1, keys.begin, keys.size);
       for (std::size_t i = 0; i < queries.size(); ++i) {
-        const RankTokens& q = queries[i];
+        const at::Tensor q = x.q.narrow(1, queries[i].begin, queries[i].size);
         const kernels::AttentionMask local{.window = mask.window,
                                            .documents_BS = keys.documents,
                                            .first_query = 0,
-                                           .documents_BT = q.documents};
-        kernels::AttentionOut part = kernels::attention_part(
-            x.q.narrow(1, q.begin, q.size), block.k.narrow(1, keys.begin, keys.size),
-            block.v.narrow(1, keys.begin, keys.size), mask.scale, local);
-        if (merged[i].out_BTHd.defined()) {
-          kernels::merge_attention(merged[i], part);
-        } else {
-          merged[i] = std::move(part);
-        }
+                                           .documents_BT = queries[i].documents};
+        add_part(merged[i], kernels::attention_part(q, k, v, mask.scale, local));
       }
     }
   }
-  std::vector<at::Tensor> outs, lses;
-  for (const kernels::AttentionOut& part : merged) {
-    outs.push_back(part.out_BTHd);
-    lses.push_back(part.lse_BHT);
-  }
-  if (outs.empty()) return right.forward(x, mask);
-  return {at::cat(outs, 1).to(x.q.scalar_type()), at::cat(lses, 2)};
+  if (merged.empty()) return kernels::attention(x.q, x.k, x.v, mask.scale, {});
+  return joined(merged, x.q.scalar_type());
 }
 
 }  // namespace quatrain
