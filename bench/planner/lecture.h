@@ -29,6 +29,9 @@ Figure tensor_degree();
 // Austin et al., "How to scale your model": share of the compute bound by tokens a chip of a
 // 4 x 4 x 4 TPU v5p; lines of bounds alone.
 Figure roofline();
+// Mixtral 8x7B on 64 H100, ranks of eight that share the experts: widths cut over etp of them, the
+// other 8 / etp hold whole experts; beside attention that is cut alike, and that is not cut.
+Figure experts_by_width();
 
 // Llama 3.1 8B on two nodes of H100, its sequences shared by cp 16, so that keys and values cross
 // the network: tokens/s a GPU by style and length. Simulated, without published points.
@@ -37,6 +40,7 @@ Figure context_styles_against_length();
 Figure context_styles_in_a_node();
 
 std::vector<Figure> lecture_figures();
-std::string svg(const Figure& figure);  // dots: published; lines: predicted
+// Lines: predicted; dots: published, where there are any.
+std::string svg(const Figure& figure);
 
 }  // namespace quatrain::bench

@@ -93,6 +93,13 @@ TEST(LectureTest, RooflinesMeetWhereTheScalingBookSays) {
   EXPECT_GT(crossing(figure.curves[0], figure.curves[2]), 400);
 }
 
+TEST(LectureTest, WholeExpertsBeatThoseThatAreCut) {
+  for (const Curve& curve : experts_by_width().curves) {
+    ASSERT_EQ(curve.x[1], 2);  // ep 4 x etp 2
+    EXPECT_GT(curve.predicted[0], 1.1 * curve.predicted[1]) << curve.name;
+  }
+}
+
 TEST(LectureTest, FiguresAreDrawn) {
   for (const Figure& figure : lecture_figures()) {
     const std::string text = svg(figure);

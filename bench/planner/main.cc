@@ -3,6 +3,7 @@
 // hardware's rows gave.
 //
 //   quatrain_bench_planner --tables DIR [--fit] [--json F] [--residuals F.csv] [--plots DIR]
+//   quatrain_bench_planner --lecture DIR [--json F]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -12,6 +13,7 @@
 
 #include "bench/planner/errors.h"
 #include "bench/planner/lecture.h"
+#include "bench/planner/scaling.h"
 #include "quatrain/base/error.h"
 #include "quatrain/base/file.h"
 #include "quatrain/base/text.h"
@@ -128,24 +130,64 @@ int print_fit(const std::vector<PublishedRun>& runs) {
   return 0;
 }
 
-int draw_lecture(const std::string& folder) {
-  std::filesystem::create_directories(folder);
-  for (const Figure& figure : lecture_figures()) {
-    write_file_atomically(folder + "/" + figure.file + ".svg", svg(figure));
-    for (const Curve& curve : figure.curves) {
-      if (figure.file == "roofline") continue;
-      fmt::print("{}, {}:\n", figure.title, curve.name);
-      for (std::size_t i = 0; i < curve.x.size(); ++i) {
-        fmt::print("  {:>6}: published {:>8.4g}, predicted {:>8.4g}\n", curve.x[i],
-                   curve.published[i], curve.predicted[i]);
-      }
+// Values that are not finite become null.
+Json document(const Figure& figure) {
+  Json curves = Json::array();
+  for (const Curve& curve : figure.curves) {
+    curves.push_back({{"name", curve.name},
+                      {"x", curve.x},
+                      {"published", curve.published},
+                      {"predicted", curve.predicted}});
+  }
+  return {{"file", figure.file},
+          {"title", figure.title},
+          {"x_label", figure.x_label},
+          {"y_label", figure.y_label},
+          {"curves", curves}};
+}
+
+Json document(const Scaling& scaling) {
+  Json rows = Json::array();
+  for (const ScalingRow& row : scaling.rows) {
+    const StepParts& p = row.parts;
+    rows.push_back({{"gpus", row.gpus},
+                    {"step_s", row.step},
+                    {"parts_s",
+                     {{"compute", p.compute},
+                      {"exposed_tp", p.exposed_tp},
+                      {"exposed_dp", p.exposed_dp},
+                      {"exposed_pp", p.exposed_pp},
+                      {"bubble", p.bubble},
+                      {"optimizer", p.optimizer}}}});
+  }
+  return {{"name", scaling.name}, {"rows", rows}};
+}
+
+void print(const Figure& figure) {
+  for (const Curve& curve : figure.curves) {
+    fmt::print("{}, {}:\n", figure.title, curve.name);
+    for (std::size_t i = 0; i < curve.x.size(); ++i) {
+      fmt::print("  {:>6}: published {:>8.4g}, predicted {:>8.4g}\n", curve.x[i],
+                 curve.published[i], curve.predicted[i]);
     }
   }
+}
+
+int draw_lecture(const Options& options) {
+  std::filesystem::create_directories(options.lecture);
+  Json all = {{"figures", Json::array()}, {"weak_scaling", Json::array()}};
+  for (const Figure& figure : lecture_figures()) {
+    write_file_atomically(options.lecture + "/" + figure.file + ".svg", svg(figure));
+    all["figures"].push_back(document(figure));
+    if (figure.file != "roofline") print(figure);
+  }
+  for (const Scaling& scaling : weak_scaling()) all["weak_scaling"].push_back(document(scaling));
+  if (!options.json.empty()) write_file_atomically(options.json, all.dump(2) + "\n");
   return 0;
 }
 
 int run(const Options& options) {
-  if (!options.lecture.empty()) return draw_lecture(options.lecture);
+  if (!options.lecture.empty()) return draw_lecture(options);
   if (options.tables.empty()) throw ConfigError("--tables or --lecture: what is to be compared");
   const std::vector<PublishedRun> runs = published_runs(options.tables);
   if (runs.empty()) throw ConfigError(options.tables + " holds none of the tables");

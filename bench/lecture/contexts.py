@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Context parallelism's styles by the length of sequences."""
+from page import MIB, Section, percent
+from tensors import far_table
+
+STYLES = ("ring", "all_gather", "ulysses")
+MODEL = ["model.num_hidden_layers=4", "model.num_key_value_heads=4", "training.global_batch=1"]
+
+
+def by_length(machine):
+    section = Section(
+        "context_by_length", "Ring, gathered and exchanged heads by length",
+        "Four blocks of 128, eight heads over four key and value heads, one sequence over two ranks"
+        " with a core each. Attention grows with the square of the length and what is sent with the"
+        " length, so that waiting fades; the ring holds two blocks of keys and values where"
+        " gathering holds all.")
+    lengths = (256, 512, 1024, 2048, 4096, 8192)[:4 if machine.quick else 6]
+    rows, rates = [], {style: [] for style in STYLES}
+    for length in lengths:
+        alone = machine.train(f"cp1-{length}", *MODEL, f"training.seq_len={length}")
+        for style in STYLES:
+            run = machine.train(f"{style}-{length}", *MODEL, f"training.seq_len={length}",
+                                "parallel.cp=2", f"parallel.cp_style={style}")
+            rates[style].append(run.tokens_per_s / alone.tokens_per_s)
+            rows.append([length, style, run.sent("cp") / MIB, percent(run.waiting),
+                         run.peak("activations") / MIB, alone.peak("activations") / MIB,
+                         run.step_ms, rates[style][-1]])
+    section.table(["tokens", "style", "sent over cp, MiB (measured)", "waiting, % (measured)",
+                   "activations, MiB (measured)", "of one rank (measured)", "step, ms (measured)",
+                   "tokens/s against one rank of one thread (measured)"], rows)
+    figure = machine.figure(section.file)
+    if figure:
+        far_table(section, figure, figure["x_label"], figure["y_label"], "published scale")
+    section.lines("Two ranks against one (measured)", "tokens of a sequence", "times as fast",
+                  [(style, list(lengths), values) for style, values in rates.items()])
+    return section
