@@ -4,13 +4,13 @@ from page import MIB, Section, percent
 from tensors import far_table
 
 STYLES = ("ring", "all_gather", "ulysses")
-MODEL = ["model.num_hidden_layers=4", "model.num_key_value_heads=4", "training.global_batch=1"]
+MODEL = ["model.num_hidden_layers=4", "model.num_key_value_heads=2", "training.global_batch=1"]
 
 
 def by_length(machine):
     section = Section(
         "context_by_length", "Ring, gathered and exchanged heads by length",
-        "Four blocks of 128, eight heads over four key and value heads, one sequence over two ranks"
+        "Four blocks of 128, eight heads over two key and value heads, one sequence over two ranks"
         " with a core each. Attention grows with the square of the length and what is sent with the"
         " length, so that waiting fades; the ring holds two blocks of keys and values where"
         " gathering holds all.")
@@ -28,8 +28,7 @@ def by_length(machine):
     section.table(["tokens", "style", "sent over cp, MiB (measured)", "waiting, % (measured)",
                    "activations, MiB (measured)", "of one rank (measured)", "step, ms (measured)",
                    "tokens/s against one rank of one thread (measured)"], rows)
-    figure = machine.figure(section.file)
-    if figure:
+    for figure in machine.figures("context"):
         far_table(section, figure, figure["x_label"], figure["y_label"], "published scale")
     section.lines("Two ranks against one (measured)", "tokens of a sequence", "times as fast",
                   [(style, list(lengths), values) for style, values in rates.items()])

@@ -127,8 +127,11 @@ class Machine:
                  "--json", answer)
         return json.loads(answer.read_text())
 
+    def figures(self, begin):
+        return [one for one in self.lecture["figures"] if one["file"].startswith(begin)]
+
     def figure(self, name):
-        return next((f for f in self.lecture["figures"] if f["file"] == name), None)
+        return self.figures(name)[0]
 
     def draw(self, charts):
         path = self.out / "charts.json"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pipelines: stages against batch, and the bubbles of schedules. Clock ranks are threads that walk
-the executor's rows with its messages and sleep instead of computing, so that ranks need no cores."""
+the executor's rows with its messages and sleep instead of computing: they need no cores."""
 import json
 
 from machine import shares

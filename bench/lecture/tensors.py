@@ -29,7 +29,8 @@ def degree(machine):
                        for key in ("predicted", "published")]])
     section.table(["tp", "sent, MiB (measured)", "activations, MiB (measured)",
                    "waiting, % (measured)", "tokens/s of both cores (measured)",
-                   f"not computing, % (simulated, {MACHINE})", "rate of a rank (simulated, the same)",
+                   f"not computing, % (simulated, {MACHINE})",
+                   "rate of a rank (simulated, the same)",
                    "tokens/s a GPU (simulated, 3B, H100)", "(published)"], rows)
     best = far["predicted"][0]
     section.lines("Rate of a rank: 3B on H100, 8 x 128 on this machine, both simulated",
@@ -58,12 +59,12 @@ def against_pipeline(machine):
             near = machine.simulate(*settings)
             curves[batch].append(batch / near["step_s"] / 8)
             rows.append([batch, f"{tp} x {8 // tp}", run.sent("tp") / MIB, run.sent("pp") / MIB,
-                         run.peak("activations") / MIB, run.tokens_per_s,
+                         run.peak("activations") / MIB,
                          percent(near["parts_s"]["exposed_tp"] / near["step_s"]),
                          percent(near["parts_s"]["bubble"] / near["step_s"]), curves[batch][-1]])
     section.table(["batch", "tp x pp", "sent over tp, MiB (measured)",
                    "sent over pp, MiB (measured)", "activations, MiB (measured)",
-                   "tokens/s of both cores (measured)", f"tp, % (simulated, {MACHINE})",
+                   f"tp, % (simulated, {MACHINE})",
                    "bubble, % (simulated, the same)", "sequences/s a rank (simulated, the same)"],
                   rows)
     far_table(section, machine.figure(section.file), "tp of 64", "TFLOP/s a GPU", "162.2B, A100")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expert against tensor parallelism for experts (folded apart: Liu et al., arXiv:2504.14960); see lecture.h.
+// Expert against tensor parallelism for experts, folded beside attention or not (Liu et al.,
+// arXiv:2504.14960); see lecture.h.
 #include <limits>
 
 #include "bench/planner/lecture.h"
@@ -9,7 +10,8 @@
 namespace quatrain::bench {
 namespace {
 
-constexpr int kGpus = 64, kShared = 8, kStages = 4;  // accelerators, ranks of one set of experts, pp
+constexpr int kGpus = 64, kStages = 4;
+constexpr int kShared = 8;  // ranks of one set of experts
 
 Geometry mixtral(int tp, int etp, std::int64_t batch) {
   Geometry g;

@@ -13,20 +13,19 @@ constexpr int kLargest = 16384;
 
 // `fixed`: degrees that stay and micro-batches of a data rank; `most_shards`: data ranks beyond
 // these hold copies.
-Scaling scaled(std::string name, const std::string& model, std::int64_t seq, const Geometry& fixed,
-               int most_shards) {
+Scaling scaled(std::string name, const std::string& model, int fewest, const Geometry& fixed,
+               int most_shards = kLargest) {
   Scaling scaling{std::move(name), {}};
-  const int copy = fixed.tp * fixed.pp;  // ranks of one model
-  for (int gpus = std::max(16, copy); gpus <= kLargest; gpus *= copy < 16 ? 4 : 2) {
+  for (int gpus = fewest; gpus <= kLargest; gpus *= 4) {
     Geometry geometry = fixed;
-    const int data = gpus / copy;
+    const int data = gpus / (fixed.tp * fixed.pp);
     geometry.dp_shard = std::min(data, most_shards);
     geometry.dp_replicate = data / geometry.dp_shard;
     Job job;
     job.model = catalog_model(model).spec;
     job.cluster = cluster("h100-sxm-80gb");
     job.gpus = gpus;
-    job.seq = seq;
+    job.seq = 8192;
     job.global_batch = data * geometry.micro_batch * geometry.microbatches;
     Estimator estimator(job);
     const Estimate estimate = estimator.clocked(geometry).estimate;
@@ -52,10 +51,10 @@ std::vector<Scaling> weak_scaling() {
   large.pp = 16;
   large.chunks = 7;
   large.schedule = "interleaved-1f1b";
-  return {scaled("8B, ZeRO-3 over all", "llama-3.1-8b", 8192, sharded, kLargest),
-          scaled("8B, ZeRO-3 in groups of 64", "llama-3.1-8b", 8192, sharded, 64),
-          scaled("8B, tp 4 and ZeRO-1", "llama-3.1-8b", 8192, tensor, kLargest),
-          scaled("405B, tp 8, pp 16 and ZeRO-1", "llama-3.1-405b", 8192, large, kLargest)};
+  return {scaled("8B, ZeRO-3 over all", "llama-3.1-8b", 16, sharded),
+          scaled("8B, ZeRO-3 in groups of 64", "llama-3.1-8b", 16, sharded, 64),
+          scaled("8B, tp 4 and ZeRO-1", "llama-3.1-8b", 16, tensor),
+          scaled("405B, tp 8, pp 16 and ZeRO-1", "llama-3.1-405b", 1024, large)};
 }
 
 }  // namespace quatrain::bench

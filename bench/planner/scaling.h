@@ -24,7 +24,7 @@ struct Scaling {
 // Llama 3.1 8B on H100, 32,768 tokens of an accelerator a step, 16 to 16,384 of them: ZeRO-3 over
 // all, ZeRO-3 within groups of 64 and copies of those, four tensor ranks with ZeRO-1. Llama 3.1
 // 405B in the degrees it was trained with (tp 8, pp 16, 16 sequences a data rank and step),
-// interleaved, from one copy of the model (128 accelerators) on.
+// interleaved, from 1,024 accelerators on: with fewer it does not fit.
 std::vector<Scaling> weak_scaling();
 
 }  // namespace quatrain::bench

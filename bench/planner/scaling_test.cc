@@ -14,7 +14,7 @@ class WeakScaling : public testing::Test {
 TEST_F(WeakScaling, ReachesAllAcceleratorsWithinMemory) {
   ASSERT_EQ(all_.size(), 4U);
   for (const Scaling& scaling : all_) {
-    EXPECT_LE(scaling.rows.front().gpus, 128) << scaling.name;
+    EXPECT_EQ(scaling.rows.front().gpus, scaling.name.starts_with("405B") ? 1024 : 16);
     EXPECT_EQ(scaling.rows.back().gpus, 16384) << scaling.name;
     for (const ScalingRow& row : scaling.rows) {
       EXPECT_EQ(row.geometry.world(), row.gpus) << scaling.name;
@@ -45,7 +45,7 @@ TEST_F(WeakScaling, StepsStayNearlyFlat) {
   for (const Scaling& scaling : all_) {
     const double grown = scaling.rows.back().step / scaling.rows.front().step;
     EXPECT_GE(grown, 1) << scaling.name;
-    EXPECT_LT(grown, 1.12) << scaling.name;
+    EXPECT_LT(grown, 1.08) << scaling.name;
   }
   // Copies of groups of 64 exchange shards only: flatter than shards over all.
   EXPECT_LT(all_[1].rows.back().step / all_[1].rows.front().step, 1.02);
