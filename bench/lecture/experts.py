@@ -4,7 +4,7 @@ from page import MIB, Section
 from tensors import far_table
 
 MODEL = ["model.model_type=mixtral", "model.num_hidden_layers=4", "model.num_local_experts=8",
-         "model.num_experts_per_tok=2", "parallel.dp_shard=1"]
+         "model.num_experts_per_tok=2"]
 
 
 def by_width(machine):
@@ -35,6 +35,6 @@ def by_width(machine):
 
 
 def settings_of(tp, etp):
-    settings = MODEL[:-1] + [f"parallel.dp_shard={8 // tp}", f"parallel.tp={tp}",
+    settings = MODEL + [f"parallel.dp_shard={8 // tp}", f"parallel.tp={tp}",
                              f"parallel.ep={8 // etp}", f"parallel.etp={etp}", "parallel.zero=1"]
     return settings + (["parallel.sequence_parallel=true"] if tp > 1 else [])

@@ -40,6 +40,26 @@ TEST(Mesh, DefaultOrderPutsTpNext) {
   EXPECT_THAT(mesh.group(AxisSet{}), ElementsAre(5));
 }
 
+// As long as a group's degree is no larger than a node and divides it.
+TEST(Mesh, TensorAndExpertGroupsStayInANode) {
+  constexpr int kNode = 8, kRanks = 64;
+  const auto stays = [](const Mesh& mesh, AxisSet axes) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      for (const int member : mesh.with_rank(rank).group(axes)) {
+        if (member / kNode != rank / kNode) return false;
+      }
+    }
+    return true;
+  };
+  for (const int degree : {1, 2, 4, 8}) {
+    const int data = kRanks / (2 * degree);
+    const Mesh mesh({2, 1, data, 1, degree, 1, data, degree, 1}, 0);
+    EXPECT_TRUE(stays(mesh, Axis::kTp)) << degree;
+    EXPECT_TRUE(stays(mesh, Axis::kEp)) << degree;
+  }
+  EXPECT_FALSE(stays(Mesh({2, 1, 2, 1, 16, 1, 2, 16, 1}, 0), Axis::kTp));
+}
+
 TEST(Mesh, OrderIsPartOfThePlan) {
   const Mesh mesh({2, 1, 2, 1, 2, 1, 4, 1, 1},
                   {Axis::kTp, Axis::kCp, Axis::kDpShard, Axis::kDpReplicate, Axis::kPp}, 5);
