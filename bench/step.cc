@@ -85,8 +85,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--accumulation,--microbatches", options.step.accumulation)
       ->check(CLI::Range(1, 1024));
   app.add_option("--prefetch", options.step.prefetch)->check(CLI::Range(0, 64));
-  app.add_option("--tp", options.step.tp, "ranks that share each matrix")
-      ->check(CLI::Range(1, 64));
+  app.add_option("--tp", options.step.tp, "ranks that share each matrix")->check(CLI::Range(1, 64));
   app.add_option("--cp", options.step.cp, "ranks that share each sequence")
       ->check(CLI::Range(1, 64));
   app.add_option("--cp-style", options.step.cp_style)

@@ -29,8 +29,8 @@ struct StepOptions {
   int zero_stage = 0;
   int accumulation = 1;  // micro-batches a step
   int prefetch = 1;
-  int tp = 1;   // ranks that share each matrix
-  int cp = 1;   // ranks that share each sequence
+  int tp = 1;  // ranks that share each matrix
+  int cp = 1;  // ranks that share each sequence
   std::string cp_style = "ring";
   int ep = 1;   // ranks that hold a layer's experts between them
   int etp = 0;  // and each one's width; 0: as dense matrices are cut

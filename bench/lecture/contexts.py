@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Context parallelism's styles by the length of sequences."""
 from page import MIB, Section, percent
-from tensors import far_table
+from tensors import MACHINE, far_table
 
 STYLES = ("ring", "all_gather", "ulysses")
 MODEL = ["model.num_hidden_layers=4", "model.num_key_value_heads=2", "training.global_batch=1"]
@@ -17,19 +17,22 @@ def by_length(machine):
     lengths = (256, 512, 1024, 2048, 4096, 8192)[:4 if machine.quick else 6]
     rows, rates = [], {style: [] for style in STYLES}
     for length in lengths:
-        alone = machine.train(f"cp1-{length}", *MODEL, f"training.seq_len={length}")
+        shape = [*MODEL, f"training.seq_len={length}"]
+        alone = machine.train(f"cp1-{length}", *shape)
         for style in STYLES:
-            run = machine.train(f"{style}-{length}", *MODEL, f"training.seq_len={length}",
-                                "parallel.cp=2", f"parallel.cp_style={style}")
+            settings = [*shape, "parallel.cp=2", f"parallel.cp_style={style}"]
+            run, near = machine.train(f"{style}-{length}", *settings), machine.simulate(*settings)
             rates[style].append(run.tokens_per_s / alone.tokens_per_s)
             rows.append([length, style, run.sent("cp") / MIB, percent(run.waiting),
                          run.peak("activations") / MIB, alone.peak("activations") / MIB,
-                         run.step_ms, rates[style][-1]])
+                         run.step_ms, 1e3 * near["step_s"], rates[style][-1]])
     section.table(["tokens", "style", "sent over cp, MiB (measured)", "waiting, % (measured)",
                    "activations, MiB (measured)", "of one rank (measured)", "step, ms (measured)",
+                   f"step, ms (simulated, {MACHINE})",
                    "tokens/s against one rank of one thread (measured)"], rows)
     for figure in machine.figures("context"):
-        far_table(section, figure, figure["x_label"], figure["y_label"], "published scale")
+        section.note(f"{figure['title']}:")
+        far_table(section, figure, "tokens", figure["y_label"], "H100")
     section.lines("Two ranks against one (measured)", "tokens of a sequence", "times as fast",
                   [(style, list(lengths), values) for style, values in rates.items()])
     return section

@@ -10,9 +10,9 @@ PARTS = ("compute", "exposed_tp", "exposed_pp", "bubble", "exposed_dp", "optimiz
 def weak(machine):
     section = Section(
         "weak_scaling", "Weak scaling",
-        f"Clock ranks: a model cut over p ranks and four micro-batches for each of them, so that a"
-        f" rank works {WORK_MS} ms whatever p is; what a step takes more is the bubble, (p - 1) / 4p"
-        " of the work under 1f1b and nearly nothing under zb-v. Training: data ranks with ZeRO-1,"
+        f"Clock ranks: a model cut over p ranks and four micro-batches for each, so that a rank"
+        f" works {WORK_MS} ms whatever p is; what a step takes more is the bubble, (p - 1) / 4p of"
+        " the work under 1f1b and nearly nothing under zb-v. Training: data ranks with ZeRO-1,"
         " one sequence each; tokens/s of both cores say what a rank costs beside its work.\n\n"
         "Simulated: 32,768 tokens of an accelerator and step (405B: 1,024). What grows is what data"
         " ranks exchange, exposed_dp: over more nodes at less bandwidth each, and in more steps of"

@@ -272,9 +272,15 @@ Figure context_styles_in_a_node() {
 }
 
 std::vector<Figure> lecture_figures() {
-  return {pipeline_against_batch(),        tensor_against_pipeline(),    recompute_against_batch(),
-          zero3_against_3d(),              tensor_degree(),              roofline(),
-          context_styles_against_length(), context_styles_in_a_node(),   experts_by_width()};
+  return {pipeline_against_batch(),
+          tensor_against_pipeline(),
+          recompute_against_batch(),
+          zero3_against_3d(),
+          tensor_degree(),
+          roofline(),
+          context_styles_against_length(),
+          context_styles_in_a_node(),
+          experts_by_width()};
 }
 
 std::string svg(const Figure& figure) {

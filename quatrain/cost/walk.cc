@@ -66,9 +66,8 @@ std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape,
                            std::span<const StageLayers> stages) {
   // Patterns are those of the whole model.
   return walk(model, shape, stages,
-              shape.trainable.empty()
-                  ? local_parameters(model, shape.split, stages)
-                  : trained_parameters(model, shape.split, shape.trainable));
+              shape.trainable.empty() ? local_parameters(model, shape.split, stages)
+                                      : trained_parameters(model, shape.split, shape.trainable));
 }
 
 std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape,

@@ -107,11 +107,11 @@ int expect_the_books(const std::vector<Case>& all) {
     const MicrobatchTimes& times = table.at(c.g);
     const Pipeline pipeline(c.g.schedule, c.g.pp, c.g.chunks, table.kinds(), cut);
     for (int rank = 0; rank < c.g.pp; ++rank, ++compared) {
-      SCOPED_TRACE(testing::Message() << to_plan(c.job, c.g, cut).schedule << " tp" << c.g.tp
-                                      << " pp" << c.g.pp << " zero" << c.g.zero << " micro-batches "
-                                      << c.g.microbatches << " cp" << c.g.cp << " "
-                                      << c.g.cp_style.name << " seq " << c.job.seq << " rank "
-                                      << rank);
+      SCOPED_TRACE(testing::Message()
+                   << to_plan(c.job, c.g, cut).schedule << " tp" << c.g.tp << " pp" << c.g.pp
+                   << " zero" << c.g.zero << " micro-batches " << c.g.microbatches << " cp"
+                   << c.g.cp << " " << c.g.cp_style.name << " seq " << c.job.seq << " rank "
+                   << rank);
       const Counted books = counted(c, cut, rank);
       const MemoryParts m = booked_memory(c.job, times, pipeline, c.g, cut, rank);
       EXPECT_EQ(m.params, bytes(books.state.params));
@@ -158,9 +158,9 @@ struct Shared {
 
 TEST(Books, RanksThatShareSequences) {
   std::vector<Case> all;
-  const Shared shared[] = {{2, {"ring"}},           {3, {"ring", 1, false}}, {3, {"all_gather"}},
-                           {2, {"ulysses"}},        {4, {"ulysses"}},        {4, {"hybrid", 2}},
-                           {4, {"hybrid", 2, false}}};
+  const Shared shared[] = {
+      {2, {"ring"}},    {3, {"ring", 1, false}}, {3, {"all_gather"}},      {2, {"ulysses"}},
+      {4, {"ulysses"}}, {4, {"hybrid", 2}},      {4, {"hybrid", 2, false}}};
   for (const ModelSpec& model : models_of_contexts()) {
     for (const auto& [cp, style] : shared) {
       for (const std::int64_t seq : {48, 61, 63}) {

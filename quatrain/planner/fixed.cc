@@ -18,10 +18,14 @@ namespace quatrain {
 namespace {
 
 constexpr std::pair<const char*, std::optional<int> Fixed::*> kDegrees[] = {
-    {"dp", &Fixed::dp}, {"dp_replicate", &Fixed::dp_replicate},
-    {"tp", &Fixed::tp}, {"cp", &Fixed::cp},
-    {"pp", &Fixed::pp}, {"chunks", &Fixed::chunks},
-    {"ep", &Fixed::ep}, {"etp", &Fixed::etp},
+    {"dp", &Fixed::dp},
+    {"dp_replicate", &Fixed::dp_replicate},
+    {"tp", &Fixed::tp},
+    {"cp", &Fixed::cp},
+    {"pp", &Fixed::pp},
+    {"chunks", &Fixed::chunks},
+    {"ep", &Fixed::ep},
+    {"etp", &Fixed::etp},
     {"cp_heads", &Fixed::cp_heads}};
 
 std::int64_t number(std::string_view key, std::string_view text, int least, int most) {
