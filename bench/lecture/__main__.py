@@ -13,6 +13,7 @@ the time of clock ranks. Each column says whether it is measured or simulated, a
 """
 import argparse
 import datetime
+import os
 import pathlib
 import shutil
 import sys
@@ -25,6 +26,9 @@ import pipelines
 import scaling
 import tensors
 from machine import Machine
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+from turns import busy_cpu_seconds, own_cpu_seconds
 
 SWEEPS = {
     "pipeline_against_batch": pipelines.against_batch, "tensor_degree": tensors.degree,
@@ -45,11 +49,18 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def other_cpu_seconds():
+    return busy_cpu_seconds() - own_cpu_seconds()
+
+
 def made(machine, names):
     sections = []
     for name in names:
-        begin = time.monotonic()
+        begin, others = time.monotonic(), other_cpu_seconds()
         section = SWEEPS[name](machine)
+        busy = (other_cpu_seconds() - others) / (time.monotonic() - begin)
+        section.note(f"Other programs had {max(0, busy):.1f} of this machine's {os.cpu_count()}"
+                     " processors meanwhile: read measured times accordingly.")
         page = machine.report(name)
         print(f"{name}: {time.monotonic() - begin:.0f} s, runs: {page}", file=sys.stderr)
         sections.append(section)

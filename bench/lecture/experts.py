@@ -28,7 +28,7 @@ def by_width(machine):
                    "activations, MiB (measured)", "tokens/s of both cores (measured)"], rows)
     far_table(section, machine.figure(section.file), "etp", "TFLOP/s a GPU",
               "Mixtral 8x7B, 64 H100")
-    section.lines("Bytes of tokens' rows that a rank sends a step (measured)",
+    section.lines("Tokens' rows that a rank sends a step (measured)",
                   "ranks that share an expert (etp)", "MiB over ep and tp",
                   [(name, [1, 2, 4, 8], values) for name, values in sent.items()])
     return section

@@ -25,7 +25,7 @@ def recompute(machine):
          f"sequences/s (simulated, {MACHINE})")], rows)
     section.note(f"Limit of the chart: {limit:.3g} MiB of activations.")
     far_table(section, machine.figure(section.file), "batch", "sequences/s", "145B, 128 A100")
-    section.lines("Eight stages, a core each (simulated), where activations fit (measured)",
+    section.lines("Rate (simulated) where activations fit (measured)",
                   "batch, sequences", "sequences/s",
                   [(f"recompute {kind}", list(batches),
                     [rate if kept <= limit * 1.0001 else None for kept, _, rate in runs[kind]])

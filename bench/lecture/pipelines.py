@@ -39,7 +39,7 @@ def against_batch(machine):
          "activations, MiB (measured, training)", "TFLOP/s a GPU (simulated, 121B/8 a stage, A100)",
          "(published)"], rows)
     section.note("Training: batches of 8 and 32.")
-    section.lines("Rate against one stage: simulated at published scale, measured by clock ranks",
+    section.lines("Rate against one stage",
                   "pipeline ranks", "share of one rank's rate", series)
     return section
 

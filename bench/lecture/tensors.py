@@ -33,12 +33,12 @@ def degree(machine):
                    "rate of a rank (simulated, the same)",
                    "tokens/s a GPU (simulated, 3B, H100)", "(published)"], rows)
     best = far["predicted"][0]
-    section.lines("Rate of a rank: 3B on H100, 8 x 128 on this machine, both simulated",
+    section.lines("Rate of a rank (simulated)",
                   "tensor ranks", "against the smallest degree",
                   [("3B on H100", far["x"], [y / best for y in far["predicted"]], 0),
                    ("published", far["x"], [y / far["published"][0] for y in far["published"]], 0,
                     True),
-                   ("8 x 128 on cores", [row[0] for row in rows], [row[6] for row in rows], 1)])
+                   ("8 x 128, a core a rank", [row[0] for row in rows], [row[6] for row in rows], 1)])
     return section
 
 
@@ -82,4 +82,4 @@ def far_table(section, figure, x, y, where):
             if any(value is not None for value in curve[key]):
                 heads.append(f"{curve['name']}: {y} ({kind})")
                 columns.append(curve[key])
-    section.table(heads, [[f"{row[0]:g}", *row[1:]] for row in zip(*columns)])
+    section.table(heads, [[f"{row[0]:,.0f}", *row[1:]] for row in zip(*columns)])
