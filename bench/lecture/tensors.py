@@ -38,7 +38,8 @@ def degree(machine):
                   [("3B on H100", far["x"], [y / best for y in far["predicted"]], 0),
                    ("published", far["x"], [y / far["published"][0] for y in far["published"]], 0,
                     True),
-                   ("8 x 128, a core a rank", [row[0] for row in rows], [row[6] for row in rows], 1)])
+                   ("8 x 128, a core a rank", [row[0] for row in rows],
+                    [row[6] for row in rows], 1)])
     return section
 
 
