@@ -2,6 +2,7 @@
 """The command and the benchmarks' programs, as the sweeps use them: runs that are measured, and
 what the simulator says of the same configuration."""
 import json
+import shutil
 import statistics
 import subprocess
 
@@ -79,7 +80,8 @@ class Machine:
     def __init__(self, build, out, quick):
         self.build, self.out, self.quick = build, out, quick
         self.runs = []  # folders, since the last take_runs()
-        out.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(out, ignore_errors=True)  # else earlier runs would be kept beside
+        out.mkdir(parents=True)
         (out / "text.txt").write_text(TEXT)
         self.cluster = out / "this-machine.toml"
         self.call("calibrate", "--out", self.cluster, "--budget", 0.05 if quick else 0.3)
