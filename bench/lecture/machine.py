@@ -80,8 +80,8 @@ class Machine:
     def __init__(self, build, out, quick):
         self.build, self.out, self.quick = build, out, quick
         self.runs = []  # folders, since the last take_runs()
-        shutil.rmtree(out, ignore_errors=True)  # else earlier runs would be kept beside
-        out.mkdir(parents=True)
+        shutil.rmtree(out / "runs", ignore_errors=True)  # else earlier ones would be kept beside
+        out.mkdir(parents=True, exist_ok=True)
         (out / "text.txt").write_text(TEXT)
         self.cluster = out / "this-machine.toml"
         self.call("calibrate", "--out", self.cluster, "--budget", 0.05 if quick else 0.3)
