@@ -2,11 +2,8 @@
 """Context parallelism from the command line: training, validation, sampling, resuming, refusals."""
 import unittest
 
-<<<<<<< HEAD
-from support import MPIRUN, CommandTest, column, main, read_metrics
-=======
-from support import MPIRUN, TEXT, CommandTest, column, ids_of, main, write_megatron
->>>>>>> 62ac63d ([checkpoint, apps, tests, docs] Asynchronous saves copy beside the next step; 65,536 tokens on four ranks)
+from support import (MPIRUN, TEXT, CommandTest, column, ids_of, main, read_metrics,
+                     write_megatron)
 
 LLAMA = ["training.dtype=float64", "training.global_batch=4", "training.micro_batch=1"]
 CUTS = (
