@@ -12,6 +12,7 @@
 #include "quatrain/cost/zero.h"
 #include "quatrain/planner/search.h"
 #include "quatrain/spec/model_io.h"
+#include "quatrain/spec/test_mixtures.h"
 
 namespace quatrain {
 namespace {
@@ -131,21 +132,7 @@ TEST(Books, CategoriesAreTheBooksOfEveryRank) { EXPECT_GE(expect_the_books(cases
 
 // Dense and latent attention; experts that stay where their rows are.
 std::vector<ModelSpec> models_of_contexts() {
-  ModelSpec latent = catalog_model("deepseek-v3").spec;
-  latent.hidden = 64;
-  latent.layers = 8;
-  latent.heads = latent.kv_heads = 8;
-  latent.ffn = 256;
-  latent.vocab = 510;
-  latent.latent = LatentAttention{.q_lora_rank = 24,
-                                  .kv_lora_rank = 16,
-                                  .qk_nope_head_dim = 6,
-                                  .qk_rope_head_dim = 2,
-                                  .v_head_dim = 4};
-  latent.head_dim = 8;
-  latent.experts->num_experts = 4;
-  latent.experts->ffn = 32;
-  latent.experts->top_k = 2;
+  const ModelSpec latent = as_deepseek(small(false));
   ModelSpec dense = latent;
   dense.experts.reset();
   return {small(false), small(true), latent, dense};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A recipe on a geometry against one rank, as a question to verify().
 #pragma once
+#include "quatrain/verify/inject.h"
 #include "quatrain/verify/verify.h"
 #include "tests/zero/geometry_run.h"
 
@@ -34,6 +35,22 @@ inline Question question(const Recipe& recipe, const Geometry& geometry) {
   q.reference = side_of(other, opponent(geometry));
   q.steps = recipe.steps;
   return q;
+}
+
+// The same with a fault planted in the geometry, and in those without one of its axes.
+inline VerifyReport report_of(const Recipe& recipe, const Geometry& geometry,
+                              const Injection& injection) {
+  Question q = question(recipe, geometry);
+  q.subject.hooks = injection.hooks;
+  q.without = [=](Axis axis) {
+    std::optional<Side> side;
+    if (const auto other = without(geometry, axis)) {
+      side = side_of(recipe, *other);
+      side->hooks = injection.hooks;
+    }
+    return side;
+  };
+  return verify(q);
 }
 
 }  // namespace quatrain

@@ -40,17 +40,7 @@ struct Found {
 };
 Found run(const std::string& fault, const Recipe& recipe, const Geometry& geometry) {
   const Injection injection = parse_injection(fault, recipe.spec);
-  Question q = question(recipe, geometry);
-  q.subject.hooks = injection.hooks;
-  q.without = [=](Axis axis) {
-    std::optional<Side> side;
-    if (const auto other = without(geometry, axis)) {
-      side = side_of(recipe, *other);
-      side->hooks = injection.hooks;
-    }
-    return side;
-  };
-  VerifyReport report = verify(q);
+  VerifyReport report = report_of(recipe, geometry, injection);
   return {std::move(report), *injection.met};
 }
 

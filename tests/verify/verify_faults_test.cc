@@ -33,17 +33,7 @@ VerifyReport found(const Planted& planted) {
                 .global_batch = 8,
                 .steps = 3};
   const Injection injection = parse_injection(planted.fault, planted.spec);
-  Question q = question(recipe, planted.geometry);
-  q.subject.hooks = injection.hooks;
-  q.without = [=](Axis axis) {
-    std::optional<Side> side;
-    if (const auto other = without(planted.geometry, axis)) {
-      side = side_of(recipe, *other);
-      side->hooks = injection.hooks;
-    }
-    return side;
-  };
-  VerifyReport report = verify(q);
+  VerifyReport report = report_of(recipe, planted.geometry, injection);
   EXPECT_TRUE(*injection.met) << planted.fault << " changed nothing";
   return report;
 }

@@ -30,18 +30,9 @@ Recipe recipe_of(const ModelSpec& spec = tensor_gpt2()) {
           .steps = 2};
 }
 
-VerifyReport report_of(const Recipe& recipe, const Geometry& geometry, const Injection& injection) {
-  Question q = question(recipe, geometry);
-  q.subject.hooks = injection.hooks;
-  q.without = [=](Axis axis) {
-    std::optional<Side> side;
-    if (const auto other = without(geometry, axis)) {
-      side = side_of(recipe, *other);
-      side->hooks = injection.hooks;
-    }
-    return side;
-  };
-  VerifyReport report = verify(q);
+VerifyReport met_report(const Recipe& recipe, const Geometry& geometry,
+                        const Injection& injection) {
+  VerifyReport report = report_of(recipe, geometry, injection);
   EXPECT_TRUE(!injection.met || *injection.met) << "nothing was changed";
   return report;
 }
@@ -58,7 +49,7 @@ void expect_found(const Found& expected) {
   SCOPED_TRACE(expected.fault + " on " + expected.geometry.name());
   const Recipe recipe = recipe_of();
   const Injection injection = parse_injection(expected.fault, recipe.spec);
-  const VerifyReport report = report_of(recipe, expected.geometry, injection);
+  const VerifyReport report = met_report(recipe, expected.geometry, injection);
   ASSERT_FALSE(report.equal());
   EXPECT_EQ(name(report.first->row.kind), name(expected.kind));
   EXPECT_EQ(report.first->row.tensor, expected.tensor);
@@ -80,7 +71,7 @@ TEST(VerifyStages, GeometriesThatEqualOneRank) {
   for (const Geometry& geometry : {staged("1f1b", 4), staged("interleaved-1f1b", 2, 2),
                                    staged("zb-v", 2, 2), sharded, tensor, uneven}) {
     for (const ModelSpec& spec : {tensor_gpt2(), tensor_llama()}) {
-      const VerifyReport report = report_of(recipe_of(spec), geometry, {});
+      const VerifyReport report = met_report(recipe_of(spec), geometry, {});
       EXPECT_TRUE(report.equal()) << spec.name << ", " << geometry.name();
       for (const VerifyRow& row : report.rows) EXPECT_LE(row.max_rel, 1e-12) << row.tensor;
     }
@@ -157,7 +148,7 @@ class WeakMessage final : public PlantedFault {
 TEST(VerifyStages, ForwardThatGoesWrongBetweenStages) {
   Injection injection;
   injection.hooks = [](const Mesh&) { return std::make_unique<WeakMessage>(FaultArguments{}); };
-  const VerifyReport report = report_of(recipe_of(), staged("1f1b"), injection);
+  const VerifyReport report = met_report(recipe_of(), staged("1f1b"), injection);
   ASSERT_FALSE(report.equal());
   EXPECT_EQ(report.first->axes, std::vector{kPipe});
   EXPECT_THAT(report.first->hint,
