@@ -66,8 +66,8 @@ Simulated read_config(const SimulateOptions& options) {
           training.router_balance == "global_batch"};
 }
 
-// Ranks at the first place along all axes but pp and, where its ranks' tokens differ, cp. Others send
-// no more, but for the odd rows of a ZeRO shard; train --dry-run asks every rank.
+// Ranks at the first place along all axes but pp and, where its ranks' tokens differ, cp. Others
+// send no more, but for the odd rows of a ZeRO shard; train --dry-run asks every rank.
 std::vector<int> telling_ranks(const Plan& plan) {
   const Mesh mesh(plan.degrees, plan.axis_order, 0);
   if (context_split(plan, 0).even(plan.seq_len)) return mesh.group(Axis::kPp);
