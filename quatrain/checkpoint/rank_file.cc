@@ -94,10 +94,10 @@ std::vector<FilePiece> Snapshot::begin(std::vector<FilePiece> pieces) {
     const std::int64_t size = bytes_of(piece.info);
     at::Tensor copy =
         buffer_.narrow(0, begin, size).view(piece.values.scalar_type()).view(piece.info.box.size);
-    if (piece.values.is_cpu() && piece.values.is_contiguous()) {
-      copies_.push_back({copy, piece.values});
-    } else {
+    if (!piece.values.is_cpu() || !piece.values.is_contiguous()) {
       copy.copy_(piece.values);
+    } else if (size > 0) {
+      copies_.push_back({copy, piece.values});
     }
     piece.values = std::move(copy);
     begin += size;

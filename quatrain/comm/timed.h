@@ -15,7 +15,7 @@ namespace quatrain {
 
 struct CommTiming {
   using Time = std::chrono::steady_clock::time_point;
-  std::string_view group;
+  std::string_view group;  // valid while the listener runs
   Operation operation;
   std::int64_t bytes;  // of the larger tensor
   Time began;

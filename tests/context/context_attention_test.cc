@@ -182,6 +182,33 @@ TEST(ContextAttention, case_007_TwentyEntriesByFiniteDifferences) {
   }
 }
 
+// Not even a NaN crosses from one document to another, whatever rank holds them.
+TEST(ContextAttention, case_107_DocumentsDoNotSeeEachOther) {
+  constexpr std::int64_t kFirst = 7;  // tokens of the first document
+  for (const Heads& heads : {kMha, kGqa, kLatent}) {
+    const Question p = draw(heads, Masked::kPacked, 37);
+    Question poisoned = p;
+    for (at::Tensor* x : {&poisoned.x.q, &poisoned.x.k, &poisoned.x.v, &poisoned.dout}) {
+      *x = x->clone();
+      x->narrow(1, 0, kFirst).fill_(NAN);
+    }
+    const at::Tensor others = at::arange(37).ge(kFirst).unsqueeze(0);
+    for (const ContextSplit& split : splits(heads)) {
+      on_ranks(split.degree, [&](Communicator& world) {
+        ContextSplit own = split;
+        own.rank = world.rank();
+        const ContextParallel cp(world, own);
+        const at::Tensor seen = cp.own(others, 1).nonzero().select(1, 1);
+        const Answer want = answer(p, cp), got = answer(poisoned, cp);
+        for (const auto part : {&Answer::out, &Answer::dq, &Answer::dk, &Answer::dv}) {
+          EXPECT_TRUE((got.*part).index_select(1, seen).equal((want.*part).index_select(1, seen)))
+              << name(split) << ", kv heads " << heads.kv;
+        }
+      });
+    }
+  }
+}
+
 // No pair that the mask hides is computed, none twice, and zigzag shares them evenly.
 TEST(ContextAttention, PairsAreComputedOnceAndEvenly) {
   for (const Masked masked : {Masked::kCausal, Masked::kWindow, Masked::kPacked}) {
