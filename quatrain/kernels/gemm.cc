@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // gemm.h over the BLAS that the torch library exports (Fortran interface, column-major: the
-// row-major product is the transposed one with operands exchanged).
+// row-major product is the transposed one with operands exchanged), or over its oneDNN where that
+// is faster.
 #include "quatrain/kernels/gemm.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 
@@ -19,6 +23,13 @@ void dgemm_(const char* transa, const char* transb, const int* m, const int* n, 
                                           float alpha, const std::uint16_t* a, int lda,
                                           const std::uint16_t* b, int ldb, float beta, float* c,
                                           int ldc);
+}
+
+// ATen's own call of oneDNN, exported but in no installed header: result = alpha a b + beta result,
+// of any strides. Null in builds of torch that leave it out.
+namespace at::native {
+[[gnu::weak]] void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result, float beta,
+                                 float alpha);
 }
 
 namespace quatrain::kernels {
@@ -62,11 +73,41 @@ void call(Blas blas, GemmSize size, T alpha, GemmOperand<T> a, GemmOperand<T> b,
        &c.ldc);
 }
 
+// MKL gives AVX-512 to Intel's processors alone; on others oneDNN is twice as fast (bench/kernels).
+bool has_faster_onednn() {
+#if defined(__x86_64__)
+  static const bool has = at::native::mkldnn_matmul != nullptr && at::hasMKLDNN() &&
+                          __builtin_cpu_is("intel") == 0 && __builtin_cpu_supports("avx512f") != 0;
+  return has;
+#else
+  return false;
+#endif
+}
+
+// A call costs 10 us before it multiplies, and a product of few rows or columns is one of vectors.
+bool worth_onednn(GemmSize size, float beta) {
+  constexpr std::int64_t kMinFlops = std::int64_t{1} << 21;
+  constexpr std::int64_t kMinWidth = 8;
+  return (beta == 0.0F || beta == 1.0F) && std::min(size.m, size.n) >= kMinWidth &&
+         2 * size.m * size.n * size.k >= kMinFlops && has_faster_onednn();
+}
+
+// A view, [rows, columns] after the transposition.
+at::Tensor view(GemmOperand<float> x, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t along = x.transposed ? 1 : x.stride, across = x.transposed ? x.stride : 1;
+  return at::from_blob(const_cast<float*>(x.start), {rows, columns}, {along, across});
+}
+
 }  // namespace
 
 template <>
 void gemm<float>(GemmSize size, float alpha, GemmOperand<float> a, GemmOperand<float> b, float beta,
                  float* out, std::int64_t out_stride) {
+  if (worth_onednn(size, beta)) {
+    at::native::mkldnn_matmul(view(a, size.m, size.k), view(b, size.k, size.n),
+                              view({out, out_stride}, size.m, size.n), beta, alpha);
+    return;
+  }
   call(sgemm_, size, alpha, a, b, beta, out, out_stride);
 }
 template <>
