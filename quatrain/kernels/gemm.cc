@@ -84,12 +84,9 @@ bool has_faster_onednn() {
 #endif
 }
 
-// A call costs 10 us before it multiplies, and a product of few rows or columns is one of vectors.
-bool worth_onednn(GemmSize size, float beta) {
-  constexpr std::int64_t kMinFlops = std::int64_t{1} << 21;
-  constexpr std::int64_t kMinWidth = 8;
-  return (beta == 0.0F || beta == 1.0F) && std::min(size.m, size.n) >= kMinWidth &&
-         2 * size.m * size.n * size.k >= kMinFlops && has_faster_onednn();
+// Rows without a gap between them: of others ATen makes a copy first.
+bool dense(GemmOperand<float> x, std::int64_t rows, std::int64_t columns) {
+  return x.stride == (x.transposed ? rows : columns);
 }
 
 // A view, [rows, columns] after the transposition.
@@ -100,10 +97,18 @@ at::Tensor view(GemmOperand<float> x, std::int64_t rows, std::int64_t columns) {
 
 }  // namespace
 
+// A call costs 10 us before it multiplies, and a product of few rows or columns is one of vectors.
+bool gemm_has_team(GemmSize size, GemmOperand<float> a, GemmOperand<float> b) {
+  constexpr std::int64_t kMinFlops = std::int64_t{1} << 21;
+  constexpr std::int64_t kMinWidth = 8;
+  return std::min(size.m, size.n) >= kMinWidth && 2 * size.m * size.n * size.k >= kMinFlops &&
+         dense(a, size.m, size.k) && dense(b, size.k, size.n) && has_faster_onednn();
+}
+
 template <>
 void gemm<float>(GemmSize size, float alpha, GemmOperand<float> a, GemmOperand<float> b, float beta,
                  float* out, std::int64_t out_stride) {
-  if (worth_onednn(size, beta)) {
+  if (gemm_has_team(size, a, b) && (beta == 0.0F || beta == 1.0F)) {
     at::native::mkldnn_matmul(view(a, size.m, size.k), view(b, size.k, size.n),
                               view({out, out_stride}, size.m, size.n), beta, alpha);
     return;

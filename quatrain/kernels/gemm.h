@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One matrix product on raw pointers, by the calling thread alone: for kernels that fan out
-// themselves (attention) and for matmul.cc. Counts no FLOPs. Row-major.
+// One matrix product on raw pointers, for kernels that fan out themselves (attention) and for
+// matmul.cc. Counts no FLOPs. Row-major.
 #pragma once
 #include <c10/util/BFloat16.h>
 
@@ -18,6 +18,10 @@ struct GemmOperand {
 struct GemmSize {
   std::int64_t m, n, k;
 };
+
+// Whether gemm() of float32 spreads this product over the caller's threads by itself; any other
+// runs on the calling thread alone.
+bool gemm_has_team(GemmSize size, GemmOperand<float> a, GemmOperand<float> b);
 
 // out [m, n] = alpha op(a) op(b) + beta out. T: float or double. beta = 0 does not read out.
 template <class T>

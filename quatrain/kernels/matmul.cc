@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <type_traits>
 
 #include "quatrain/kernels/check.h"
 #include "quatrain/kernels/dispatch.h"
@@ -90,6 +91,12 @@ template <class T>
 void run_as(const at::Tensor& out, const Operand& a, const Operand& b, GemmSize size, bool add) {
   const std::int64_t stride = out.stride(0);
   const T beta = add ? T(1) : T(0);
+  if constexpr (std::is_same_v<T, float>) {
+    if (gemm_has_team(size, raw<T>(a), raw<T>(b))) {
+      gemm<T>(size, T(1), raw<T>(a), raw<T>(b), beta, mutable_data<T>(out), stride);
+      return;
+    }
+  }
   cut_over_team<T, T>(size, raw<T>(a), raw<T>(b), out,
                       [=](GemmSize piece, GemmOperand<T> left, GemmOperand<T> right, T* to) {
                         gemm<T>(piece, T(1), left, right, beta, to, stride);
