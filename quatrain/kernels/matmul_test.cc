@@ -51,9 +51,10 @@ double tolerance(at::ScalarType dtype) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  const std::int64_t sizes[][3] = {{1, 1, 1},   {1, 7, 5},    {7, 1, 5},       {3, 5, 1},
-                                   {5, 13, 9},  {64, 48, 33}, {37, 101, 65},   {101, 37, 64},
-                                   {2, 90, 17}, {130, 3, 40}, {190, 144, 130}, {17, 300, 256}};
+  const std::int64_t sizes[][3] = {{1, 1, 1},     {1, 7, 5},    {7, 1, 5},       {3, 5, 1},
+                                   {5, 13, 9},    {64, 48, 33}, {37, 101, 65},   {101, 37, 64},
+                                   {2, 90, 17},   {130, 3, 40}, {190, 144, 130}, {17, 300, 256},
+                                   {530, 48, 60}, {60, 48, 530}};
   for (const auto& size : sizes) {
     for (int layout = 0; layout < 4; ++layout) {
       for (const std::int64_t padding : {0, 5}) {
