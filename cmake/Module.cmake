@@ -20,7 +20,8 @@ function(quatrain_module name)
   if(M_TORCH)
     target_link_libraries(${target} PUBLIC torch::cpu)
   endif()
-  if(M_NATIVE)  # other flags, so a precompiled header of its own
+  if(M_NATIVE)  # other flags, so a precompiled header of its own; hot code inlines file by file
+    set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
     target_compile_options(${target} PRIVATE ${QUATRAIN_NATIVE_FLAGS})
     target_precompile_headers(${target} PRIVATE <ATen/core/Tensor.h> <fmt/format.h> <algorithm>)
   elseif(M_TORCH)

@@ -12,5 +12,6 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/util/Logging.h>  // before base/check.h, which takes CHECK from it
 
 #include "cmake/pch_pure.h"

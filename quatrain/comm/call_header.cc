@@ -35,10 +35,6 @@ bool has_rows(Operation operation) {
          operation == Operation::kAllToAll;
 }
 
-bool reduces(Operation operation) {
-  return operation == Operation::kAllReduce || operation == Operation::kReduceScatter;
-}
-
 bool agree(Header a, Header b, std::size_t field, std::size_t count = 1) {
   return std::equal(a.begin() + static_cast<std::ptrdiff_t>(field),
                     a.begin() + static_cast<std::ptrdiff_t>(field + count),

@@ -27,6 +27,10 @@ enum class Operation : std::uint8_t {
 };
 inline constexpr int kNumOperations = 9;
 
+// Takes a ReduceOp.
+constexpr bool reduces(Operation operation) {
+  return operation == Operation::kAllReduce || operation == Operation::kReduceScatter;
+}
 std::string_view name(Operation operation);  // "all_reduce", ..., "group"
 std::string_view name(ReduceOp op);          // "sum", "max", "min"
 

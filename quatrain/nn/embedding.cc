@@ -8,7 +8,7 @@
 namespace quatrain {
 namespace {
 
-constexpr std::string_view kDy = "embedding.dy";
+constexpr std::string_view kEmbeddingDy = "embedding.dy";
 
 }  // namespace
 
@@ -39,13 +39,13 @@ at::Tensor Embedding::forward(const at::Tensor& tokens_BT, const Pass& pass, Sta
 
 at::Tensor Embedding::backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash& stash,
                                      Filler&) {
-  if (trainable()) stash.save(dropout_.backward(dy_RD, pass), Until::kWeight, kDy);
+  if (trainable()) stash.save(dropout_.backward(dy_RD, pass), Until::kWeight, kEmbeddingDy);
   return {};
 }
 
 void Embedding::backward_weight(const Pass& pass, Stash& stash) {
   if (!trainable()) return;
-  const at::Tensor dy_RD = stash.take(kDy);
+  const at::Tensor dy_RD = stash.take(kEmbeddingDy);
   if (tokens_.any_trainable()) {
     const at::Tensor ids_N = pass.tokens_BT.reshape({-1});
     pass.grads->indexed(tokens_, ids_N, tp_.to_whole(dy_RD, ids_N.numel()).wait());

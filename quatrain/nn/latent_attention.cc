@@ -25,18 +25,19 @@ constexpr std::string_view kKva = "attn.kv_a";
 constexpr std::string_view kKvaRstd = "attn.kv_a_rstd";
 constexpr std::string_view kLatent = "attn.latent";
 constexpr std::string_view kRotated = "attn.rotated";  // the shared key
-constexpr std::string_view kQ = "attn.q";
+constexpr std::string_view kLatentQ = "attn.q";
 constexpr std::string_view kKv = "attn.kv";
-constexpr std::string_view kOut = "attn.out";
-constexpr std::string_view kHeads = "attn.heads";  // exchanged q, k and v, and what came of them
-constexpr std::string_view kHeadsOut = "attn.heads_out";
-constexpr std::string_view kLse = "attn.lse";
-constexpr std::string_view kDy = "attn.dy";
+constexpr std::string_view kLatentOut = "attn.out";
+constexpr std::string_view kLatentHeads =
+    "attn.heads";  // exchanged q, k and v, and what came of them
+constexpr std::string_view kLatentHeadsOut = "attn.heads_out";
+constexpr std::string_view kLatentLse = "attn.lse";
+constexpr std::string_view kLatentDy = "attn.dy";
 constexpr std::string_view kDq = "attn.dq";
 constexpr std::string_view kDqa = "attn.dq_a";
 constexpr std::string_view kDkv = "attn.dkv";
 constexpr std::string_view kDkva = "attn.dkv_a";
-constexpr std::string_view kDqGain = "attn.dq_gain";
+constexpr std::string_view kLatentDqGain = "attn.dq_gain";
 constexpr std::string_view kDkvGain = "attn.dkv_gain";
 
 // The released models', whatever rms_norm_eps says of the block's norms.
@@ -75,7 +76,7 @@ LatentSelfAttention::LatentSelfAttention(const ModelSpec& spec, std::int64_t lay
       tp_(ranks.tp),
       context_(ranks.cp),
       q_(ranks.tp, params.q, {}, params.q_a.present() ? kQaY : kept),
-      out_(ranks.tp, params.out, params.out_bias, kDy),
+      out_(ranks.tp, params.out, params.out_bias, kLatentDy),
       dropout_(spec.residual_dropout, Dropout::attention_site(layer), ranks.tp),
       kept_(kept) {}
 
@@ -177,17 +178,17 @@ at::Tensor LatentSelfAttention::forward(const at::Tensor& x_RD, const Pass& pass
   }
   const bool exchanged = context_.exchanges();
   if (exchanged) {
-    stash.save(std::move(attended.heads), Until::kInput, kHeads);
-    stash.save(std::move(attended.heads_out), Until::kInput, kHeadsOut);
+    stash.save(std::move(attended.heads), Until::kInput, kLatentHeads);
+    stash.save(std::move(attended.heads_out), Until::kInput, kLatentHeadsOut);
   } else {
-    stash.save(q, Until::kInput, kQ);
+    stash.save(q, Until::kInput, kLatentQ);
     stash.save(kv, Until::kInput, kKv);
     stash.save(rotated_BSr.clone(), Until::kInput, kRotated);
   }
   if (!exchanged || out_.needs_x()) {
-    stash.save(out, out_.needs_x() ? Until::kWeight : Until::kInput, kOut);
+    stash.save(out, out_.needs_x() ? Until::kWeight : Until::kInput, kLatentOut);
   }
-  stash.save(std::move(attended.lse), Until::kInput, kLse);
+  stash.save(std::move(attended.lse), Until::kInput, kLatentLse);
   return y_RD;
 }
 
@@ -204,15 +205,16 @@ LatentSelfAttention::HeadGrads LatentSelfAttention::heads_backward(const at::Ten
   QkvHeads into{heads(grads.dq), at::empty({batch, seq, heads_local_, n + r}, dout_NE.options()),
                 heads(grads.dkv).narrow(3, n, v)};
   if (context_.exchanges()) {
-    const at::Tensor exchanged = stash.take(kHeads), heads_out = stash.take(kHeadsOut);
-    context_.backward(heads(dout_NE), {}, {{}, stash.take(kLse), exchanged, heads_out}, mask(pass),
-                      into);
+    const at::Tensor exchanged = stash.take(kLatentHeads), heads_out = stash.take(kLatentHeadsOut);
+    context_.backward(heads(dout_NE), {}, {{}, stash.take(kLatentLse), exchanged, heads_out},
+                      mask(pass), into);
   } else {
-    const at::Tensor q = stash.take(kQ), kv = stash.take(kKv), rotated_BSr = stash.take(kRotated);
-    const at::Tensor out = out_.needs_x() ? stash.at(kOut) : stash.take(kOut);
+    const at::Tensor q = stash.take(kLatentQ), kv = stash.take(kKv),
+                     rotated_BSr = stash.take(kRotated);
+    const at::Tensor out = out_.needs_x() ? stash.at(kLatentOut) : stash.take(kLatentOut);
     context_.backward(heads(dout_NE),
                       {heads(q), keys(heads(kv), rotated_BSr), heads(kv).narrow(3, n, v)},
-                      {heads(out), stash.take(kLse), {}, {}}, mask(pass), into);
+                      {heads(out), stash.take(kLatentLse), {}, {}}, mask(pass), into);
   }
   const at::Tensor& dk_BSHq = into.k;
   heads(grads.dkv).narrow(3, 0, n).copy_(dk_BSHq.narrow(3, 0, n));
@@ -252,7 +254,7 @@ at::Tensor LatentSelfAttention::queries_backward(const at::Tensor& dq, const Pas
       kernels::norm_backward(d, stash.take(kQa), {}, stash.take(kQaRstd), params_.q_norm.value(),
                              false, {}, gain_leaf(pass, tp_), params_.q_norm.any_trainable());
   if (params_.q_norm.any_trainable()) {
-    stash.save(std::move(norm.dgain_LD), Until::kWeight, kDqGain);
+    stash.save(std::move(norm.dgain_LD), Until::kWeight, kLatentDqGain);
   }
   if (params_.q_a.any_trainable()) stash.save(norm.dx, Until::kWeight, kDqa);
   return product_backward(norm.dx, params_.q_a);
@@ -268,7 +270,7 @@ at::Tensor LatentSelfAttention::backward_input(const at::Tensor& dy_RD, const Pa
 }
 
 void LatentSelfAttention::norm_weights(const Pass& pass, Stash& stash) const {
-  if (stash.has(kDqGain)) pass.grads->rows(params_.q_norm, stash.take(kDqGain));
+  if (stash.has(kLatentDqGain)) pass.grads->rows(params_.q_norm, stash.take(kLatentDqGain));
   if (stash.has(kDkvGain)) pass.grads->rows(params_.kv_norm, stash.take(kDkvGain));
 }
 
@@ -304,7 +306,7 @@ void LatentSelfAttention::input_weights(const Pass& pass, Stash& stash) const {
 bool LatentSelfAttention::weight_piece(const Pass& pass, Stash& stash) const {
   norm_weights(pass, stash);
   if (out_.has_dy(stash)) {
-    const at::Tensor out_NE = out_.needs_x() ? stash.take(kOut) : at::Tensor();
+    const at::Tensor out_NE = out_.needs_x() ? stash.take(kLatentOut) : at::Tensor();
     out_.backward_weight(out_NE, pass, stash);
   } else if (stash.has(kDkv)) {
     kv_weights(pass, stash);

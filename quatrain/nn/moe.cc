@@ -16,9 +16,10 @@ namespace {
 
 constexpr std::string_view kLogits = "moe.logits";
 constexpr std::string_view kExperts = "moe.experts";
-constexpr std::string_view kCounts = "moe.sequences";  // choices, where ranks share sequences
+constexpr std::string_view kSequenceCounts =
+    "moe.sequences";  // choices, where ranks share sequences
 constexpr std::string_view kDlogits = "moe.dlogits";
-constexpr std::string_view kDy = "moe.dy";
+constexpr std::string_view kMoeDy = "moe.dy";
 constexpr std::string_view kSharedPre = "shared.pre";
 constexpr std::string_view kSharedAct = "shared.act";
 constexpr std::string_view kSharedDpre = "shared.dpre";
@@ -152,7 +153,7 @@ at::Tensor Moe::forward(const at::Tensor& x_RD, const at::Tensor& residual_RD, c
   if (pass.mode == Mode::kTrain) {
     const at::Tensor counts_BE = counts_of_sequences(choice, pass);
     if (pass.sums != nullptr) observe(choice, pass, counts_BE);
-    if (counts_BE.defined()) stash.save(counts_BE, Until::kInput, kCounts);
+    if (counts_BE.defined()) stash.save(counts_BE, Until::kInput, kSequenceCounts);
   }
   stash.save(choice.sent_Nk, experts_.reads_choices() ? Until::kWeight : Until::kInput, kExperts);
   stash.save(choice.logits_NE, Until::kInput, kLogits);
@@ -190,7 +191,7 @@ at::Tensor Moe::router_backward(const at::Tensor& dweights_Nk, const Choice& cho
   if (tp_.sums()) tp_.group().all_reduce(dweights_Nk, ReduceOp::kSum).wait();
   at::Tensor dlogits_NE = kernels::router_backward(
       dweights_Nk, choice.logits_NE, choice.experts_Nk, rule_,
-      sequences(pass, counts_whole_sequences() ? stash.take(kCounts) : at::Tensor()),
+      sequences(pass, counts_whole_sequences() ? stash.take(kSequenceCounts) : at::Tensor()),
       {.balance = balance_coef_ * pass.loss_scale, .z = pass.router_z_loss * pass.loss_scale});
   if (params_.router.any_trainable()) stash.save(dlogits_NE, Until::kWeight, kDlogits);
   return dlogits_NE;
@@ -205,7 +206,7 @@ at::Tensor Moe::backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash&
   const Choice choice = stashed(stash);
   RoutedExperts::Grads grads = experts_.backward_input(dy_ND, weighted(choice), stash, fill);
   if (has_shared()) add_shared_backward(grads.dx_ND, dy_ND, stash);
-  if (needs_dy()) stash.save(keeps_whole_dy(pass) ? dy_ND : dropped_RD, Until::kWeight, kDy);
+  if (needs_dy()) stash.save(keeps_whole_dy(pass) ? dy_ND : dropped_RD, Until::kWeight, kMoeDy);
   const at::Tensor dlogits_NE = router_backward(grads.dweights_Nk, choice, pass, stash);
   Moving sum = tp_.to_rows(grads.dx_ND);
   if (tp_.sums()) fill();
@@ -218,7 +219,7 @@ at::Tensor Moe::backward_input(const at::Tensor& dy_RD, const Pass& pass, Stash&
 }
 
 void Moe::down_weights(const Pass& pass, Stash& stash) const {
-  at::Tensor dy_ND = stash.take(kDy);
+  at::Tensor dy_ND = stash.take(kMoeDy);
   if (!keeps_whole_dy(pass)) dy_ND = tp_.to_whole(dy_ND, pass.positions_BT.numel()).wait();
   if (experts_.reads_dy()) experts_.down_weights(dy_ND, stash.at(kExperts), pass, stash);
   if (stash.has(kSharedAct)) pass.grads->outer(params_.shared.down, dy_ND, stash.take(kSharedAct));
@@ -243,7 +244,7 @@ bool Moe::up_waits(const Stash& stash) const {
 bool Moe::weight_piece(const Pass& pass, Stash& stash) const {
   if (experts_.waits_for_down(stash) && !experts_.reads_dy()) {
     experts_.down_weights({}, {}, pass, stash);
-  } else if (stash.has(kDy)) {
+  } else if (stash.has(kMoeDy)) {
     down_weights(pass, stash);
   } else if (experts_.waits_for_up(stash) && !experts_.reads_x()) {
     experts_.up_weights({}, {}, pass, stash);

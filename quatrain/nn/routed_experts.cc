@@ -15,11 +15,11 @@
 namespace quatrain {
 namespace {
 
-constexpr std::string_view kPre = "moe.pre";
-constexpr std::string_view kAct = "moe.act";
-constexpr std::string_view kDpre = "moe.dpre";
+constexpr std::string_view kExpertPre = "moe.pre";
+constexpr std::string_view kExpertAct = "moe.act";
+constexpr std::string_view kExpertDpre = "moe.dpre";
 // Of rows that arrived:
-constexpr std::string_view kCounts = "moe.counts";
+constexpr std::string_view kExpertCounts = "moe.counts";
 constexpr std::string_view kWeights = "moe.weights";
 constexpr std::string_view kRows = "moe.x_rows";
 constexpr std::string_view kDyRows = "moe.dy_rows";
@@ -79,7 +79,7 @@ at::Tensor RoutedExperts::compute(const at::Tensor& x_XD, const at::Tensor& weig
   at::Tensor pre = rows_of_width(x_XD, ups[0].size(0));
   kernels::grouped_matmul_out(pre, x_XD, ups, true, begin);
   at::Tensor act_XF = kernels::swiglu(pre);
-  stash.save(std::move(pre), Until::kInput, kPre);
+  stash.save(std::move(pre), Until::kInput, kExpertPre);
   kernels::scale_rows_(act_XF, weights_X);
   at::Tensor y_XD = rows_of_width(x_XD, x_XD.size(1));
   kernels::grouped_matmul_out(y_XD, act_XF, matrices(&ExpertParams::down), true, begin);
@@ -90,7 +90,7 @@ RoutedExperts::RowGrads RoutedExperts::compute_backward(const at::Tensor& dy_XD,
                                                         const at::Tensor& weights_X,
                                                         std::span<const std::int64_t> begin,
                                                         Stash& stash) const {
-  const at::Tensor pre = stash.take(kPre);
+  const at::Tensor pre = stash.take(kExpertPre);
   at::Tensor dact_XF = rows_of_width(pre, pre.size(1) / 2);
   kernels::grouped_matmul_out(dact_XF, dy_XD, matrices(&ExpertParams::down), false, begin);
   kernels::ActivationGrads grads = kernels::swiglu_backward(dact_XF, pre);
@@ -99,9 +99,9 @@ RoutedExperts::RowGrads RoutedExperts::compute_backward(const at::Tensor& dy_XD,
   kernels::scale_rows_(grads.dx, weights_X);
   if (trains(&ExpertParams::down)) {
     kernels::scale_rows_(grads.act, weights_X);
-    stash.save(std::move(grads.act), Until::kWeight, kAct);
+    stash.save(std::move(grads.act), Until::kWeight, kExpertAct);
   }
-  if (trains(&ExpertParams::up)) stash.save(grads.dx, Until::kWeight, kDpre);
+  if (trains(&ExpertParams::up)) stash.save(grads.dx, Until::kWeight, kExpertDpre);
   at::Tensor dx_XD = rows_of_width(dy_XD, dy_XD.size(1));
   kernels::grouped_matmul_out(dx_XD, grads.dx, matrices(&ExpertParams::up), false, begin);
   return {std::move(dx_XD), std::move(dweights_X)};
@@ -128,7 +128,7 @@ at::Tensor RoutedExperts::forward_there(const at::Tensor& x_MD, const Route& her
   under();
   const at::Tensor weights_X = weights.wait(), x_XD = rows.wait();
   const bool up = trains(&ExpertParams::up), down = trains(&ExpertParams::down);
-  stash.save(traffic.counts_GE, up || down ? Until::kWeight : Until::kInput, kCounts);
+  stash.save(traffic.counts_GE, up || down ? Until::kWeight : Until::kInput, kExpertCounts);
   stash.save(weights_X, Until::kInput, kWeights);
   if (up) stash.save(x_XD, Until::kWeight, kRows);
   return ep_.collect(compute(x_XD, weights_X, traffic.begin, stash), traffic).wait();
@@ -149,7 +149,7 @@ RoutedExperts::Grads RoutedExperts::backward_input(const at::Tensor& dy_ND, cons
 RoutedExperts::RowGrads RoutedExperts::backward_there(const at::Tensor& dy_MD, const Route& here,
                                                       Stash& stash, const Fill& under) const {
   const bool up = trains(&ExpertParams::up), down = trains(&ExpertParams::down);
-  const at::Tensor counts_GE = up || down ? stash.at(kCounts) : stash.take(kCounts);
+  const at::Tensor counts_GE = up || down ? stash.at(kExpertCounts) : stash.take(kExpertCounts);
   const ExpertTraffic traffic = ep_.traffic(here.rows.begin, counts_GE);
   Arriving arriving = ep_.dispatch(dy_MD, traffic);
   under();
@@ -175,13 +175,13 @@ void RoutedExperts::outer(ParamRange ExpertParams::*part, const at::Tensor& dy_X
 }
 
 bool RoutedExperts::waits_for_down(const Stash& stash) const {
-  return stash.has(kAct) && (!ep_.moves() || stash.has(kDyRows));
+  return stash.has(kExpertAct) && (!ep_.moves() || stash.has(kDyRows));
 }
-bool RoutedExperts::waits_for_up(const Stash& stash) const { return stash.has(kDpre); }
+bool RoutedExperts::waits_for_up(const Stash& stash) const { return stash.has(kExpertDpre); }
 
 std::vector<std::int64_t> RoutedExperts::arrived_runs(Stash& stash) const {
-  const bool last = !stash.has(kAct) || !stash.has(kDpre);
-  const at::Tensor counts_E = (last ? stash.take(kCounts) : stash.at(kCounts)).sum(0);
+  const bool last = !stash.has(kExpertAct) || !stash.has(kExpertDpre);
+  const at::Tensor counts_E = (last ? stash.take(kExpertCounts) : stash.at(kExpertCounts)).sum(0);
   const auto counts = counts_E.accessor<std::int64_t, 1>();
   std::vector<std::int64_t> begin{0};
   for (std::int64_t e = 0; e < counts.size(0); ++e) begin.push_back(begin.back() + counts[e]);
@@ -192,10 +192,10 @@ void RoutedExperts::down_weights(const at::Tensor& dy_ND, const at::Tensor& expe
                                  const Pass& pass, Stash& stash) const {
   if (ep_.moves()) {
     const std::vector<std::int64_t> begin = arrived_runs(stash);
-    return outer(&ExpertParams::down, stash.take(kDyRows), stash.take(kAct), begin, pass);
+    return outer(&ExpertParams::down, stash.take(kDyRows), stash.take(kExpertAct), begin, pass);
   }
   const kernels::ExpertRows rows = sorted(experts_Nk);
-  outer(&ExpertParams::down, kernels::gather_by_expert(slice(dy_ND), rows), stash.take(kAct),
+  outer(&ExpertParams::down, kernels::gather_by_expert(slice(dy_ND), rows), stash.take(kExpertAct),
         rows.begin, pass);
 }
 
@@ -203,10 +203,10 @@ void RoutedExperts::up_weights(const at::Tensor& x_ND, const at::Tensor& experts
                                const Pass& pass, Stash& stash) const {
   if (ep_.moves()) {
     const std::vector<std::int64_t> begin = arrived_runs(stash);
-    return outer(&ExpertParams::up, stash.take(kDpre), stash.take(kRows), begin, pass);
+    return outer(&ExpertParams::up, stash.take(kExpertDpre), stash.take(kRows), begin, pass);
   }
   const kernels::ExpertRows rows = sorted(experts_Nk);
-  outer(&ExpertParams::up, stash.take(kDpre), kernels::gather_by_expert(slice(x_ND), rows),
+  outer(&ExpertParams::up, stash.take(kExpertDpre), kernels::gather_by_expert(slice(x_ND), rows),
         rows.begin, pass);
 }
 

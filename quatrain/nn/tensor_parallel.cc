@@ -31,7 +31,7 @@ std::vector<Collective> convert(const Placement& from, const Placement& to,
   return conversion(on_tp(from), on_tp(to), shape, Bytes{1}, mesh_of(group));
 }
 
-at::Tensor rows_like(const at::Tensor& x_MD, std::int64_t rows) {
+at::Tensor matrix_like(const at::Tensor& x_MD, std::int64_t rows) {
   return at::empty({rows, x_MD.size(1)}, x_MD.options());
 }
 
@@ -63,7 +63,7 @@ std::vector<std::int64_t> TensorParallel::rows_of_ranks(std::int64_t rows) const
 Moving TensorParallel::to_whole(const at::Tensor& x_RD, std::int64_t rows) const {
   if (to_whole_.empty()) return Moving(x_RD);
   CHECK(to_whole_[0].kind == CollectiveKind::kAllGather, "{}", to_string(to_whole_[0]));
-  at::Tensor all_ND = rows_like(x_RD, rows);
+  at::Tensor all_ND = matrix_like(x_RD, rows);
   Work work = group_.all_gather(all_ND, x_RD, rows_of_ranks(rows));
   return Moving(std::move(all_ND), std::move(work));
 }
@@ -80,7 +80,7 @@ Moving TensorParallel::to_rows(const at::Tensor& terms_MD,
     return Moving(terms_MD, group_.all_reduce(terms_MD, ReduceOp::kSum));
   }
   CHECK(to_rows_[0].kind == CollectiveKind::kReduceScatter, "{}", to_string(to_rows_[0]));
-  at::Tensor sum_RD = rows_like(terms_MD, rows[static_cast<std::size_t>(rank())]);
+  at::Tensor sum_RD = matrix_like(terms_MD, rows[static_cast<std::size_t>(rank())]);
   Work work = group_.reduce_scatter(sum_RD, terms_MD, rows, ReduceOp::kSum);
   return Moving(std::move(sum_RD), std::move(work));
 }

@@ -12,7 +12,7 @@ namespace quatrain {
 namespace {
 
 // By rank.
-std::vector<Box> boxes_of(const Param& param, int degree) {
+std::vector<Box> boxes_by_rank(const Param& param, int degree) {
   std::vector<Box> boxes;
   for (int rank = 0; rank < degree; ++rank) {
     boxes.push_back(param.info.placement.boxes(param.info.shape, mesh_of(degree, rank)).front());
@@ -24,7 +24,7 @@ std::vector<Box> boxes_of(const Param& param, int degree) {
 
 at::Tensor whole_over(Communicator& tensor, const Param& param, const at::Tensor& piece) {
   if (param.local_shape == param.info.shape) return piece;
-  return whole_over(tensor, param.info.shape, boxes_of(param, tensor.size()), piece);
+  return whole_over(tensor, param.info.shape, boxes_by_rank(param, tensor.size()), piece);
 }
 
 at::Tensor whole_over(Communicator& holders, const std::vector<std::int64_t>& shape,

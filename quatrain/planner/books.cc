@@ -16,7 +16,7 @@ namespace {
 double bytes(Bytes b) { return static_cast<double>(b.value); }
 
 // A steady state repeats: fewer micro-batches, as many in flight on each rank.
-std::int64_t as_full(const Pipeline& pipeline, std::int64_t microbatches) {
+std::int64_t as_full(const PipelineLoad& pipeline, std::int64_t microbatches) {
   const int fewer = folded(microbatches, pipeline.ranks());
   for (int rank = 0; rank < pipeline.ranks(); ++rank) {
     if (pipeline.in_flight(rank, fewer) != pipeline.in_flight(rank, microbatches)) {
@@ -42,8 +42,8 @@ StateBytes largest_state(ZeroShape shape, const Plan& plan) {
 
 class Books {
  public:
-  Books(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline, const Geometry& g,
-        std::span<const std::int64_t> cut)
+  Books(const Job& job, const MicrobatchTimes& times, const PipelineLoad& pipeline,
+        const Geometry& g, std::span<const std::int64_t> cut)
       : job_(job), times_(times), pipeline_(pipeline) {
     Geometry full = g;
     full.microbatches = as_full(pipeline, g.microbatches);
@@ -87,7 +87,7 @@ class Books {
 
   const Job& job_;
   const MicrobatchTimes& times_;
-  const Pipeline& pipeline_;
+  const PipelineLoad& pipeline_;
   Plan plan_;
   Schedule schedule_;
   std::vector<int> ranks_;
@@ -102,13 +102,15 @@ bool has_books(const Job& job, const Geometry& g) {
   return own && !unlike && !holds_two_replicas(g.schedule);
 }
 
-MemoryParts booked_memory(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
-                          const Geometry& g, std::span<const std::int64_t> cut, int rank) {
+MemoryParts booked_memory(const Job& job, const MicrobatchTimes& times,
+                          const PipelineLoad& pipeline, const Geometry& g,
+                          std::span<const std::int64_t> cut, int rank) {
   return Books(job, times, pipeline, g, cut).of(rank);
 }
 
-MemoryParts booked_memory(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
-                          const Geometry& g, std::span<const std::int64_t> cut) {
+MemoryParts booked_memory(const Job& job, const MicrobatchTimes& times,
+                          const PipelineLoad& pipeline, const Geometry& g,
+                          std::span<const std::int64_t> cut) {
   const Books books(job, times, pipeline, g, cut);
   MemoryParts most = books.of(0);
   for (int rank = 1; rank < pipeline.ranks(); ++rank) {

@@ -17,10 +17,12 @@ bool has_books(const Job& job, const Geometry& geometry);
 // at the first place along tp, ep and etp: no other holds more; along dp_shard and cp, that share
 // one copy, the largest pieces, and along cp the most activations.
 // `times`, `pipeline`: of the geometry; `cut`: blocks of each stage. Needs has_books().
-MemoryParts booked_memory(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
-                          const Geometry& geometry, std::span<const std::int64_t> cut, int rank);
+MemoryParts booked_memory(const Job& job, const MicrobatchTimes& times,
+                          const PipelineLoad& pipeline, const Geometry& geometry,
+                          std::span<const std::int64_t> cut, int rank);
 // Of the pipeline rank that holds most.
-MemoryParts booked_memory(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
-                          const Geometry& geometry, std::span<const std::int64_t> cut);
+MemoryParts booked_memory(const Job& job, const MicrobatchTimes& times,
+                          const PipelineLoad& pipeline, const Geometry& geometry,
+                          std::span<const std::int64_t> cut);
 
 }  // namespace quatrain

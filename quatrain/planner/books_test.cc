@@ -17,7 +17,7 @@
 namespace quatrain {
 namespace {
 
-struct Case {
+struct BooksCase {
   Job job;
   Geometry g;
 };
@@ -40,8 +40,8 @@ std::string_view schedule_of(int pp, int tp) {
   return pp == 4 && tp == 2 ? "zb-h1" : pp == 4 && tp == 4 ? "zb-v" : "1f1b";
 }
 
-Case case_of(int tp, int pp, int zero, std::int64_t microbatches) {
-  Case c;
+BooksCase case_of(int tp, int pp, int zero, std::int64_t microbatches) {
+  BooksCase c;
   c.job.model = small(zero == 1);
   c.job.cluster = cluster("h100-sxm-80gb");
   c.job.seq = 64;
@@ -60,8 +60,8 @@ Case case_of(int tp, int pp, int zero, std::int64_t microbatches) {
   return c;
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<BooksCase> books_cases() {
+  std::vector<BooksCase> all;
   for (const std::int64_t microbatches : {8, 29, 40}) {
     for (const int tp : {1, 2, 4}) {
       for (const int pp : {1, 2, 4}) {
@@ -77,7 +77,7 @@ struct Counted {
   RowPeaks peaks;
 };
 // Of one pipeline rank's whole row, at the first place along tp.
-Counted counted(const Case& c, const std::vector<std::int64_t>& cut, int pp) {
+Counted counted(const BooksCase& c, const std::vector<std::int64_t>& cut, int pp) {
   const Plan plan = to_plan(c.job, c.g, cut);
   const Schedule schedule = lowered_schedule(c.job.model, plan, {});
   const auto held = [](const RowPeaks& p) { return p.activations + p.slots + p.logits; };
@@ -99,14 +99,14 @@ Counted counted(const Case& c, const std::vector<std::int64_t>& cut, int pp) {
 double bytes(Bytes b) { return static_cast<double>(b.value); }
 
 // Of each pipeline rank; how many these were.
-int expect_the_books(const std::vector<Case>& all) {
+int expect_the_books(const std::vector<BooksCase>& all) {
   int compared = 0;
-  for (const Case& c : all) {
+  for (const BooksCase& c : all) {
     EXPECT_TRUE(has_books(c.job, c.g));
     LayerTable table(c.job);
     const std::vector<std::int64_t> cut = table.cut(c.g.stages());
     const MicrobatchTimes& times = table.at(c.g);
-    const Pipeline pipeline(c.g.schedule, c.g.pp, c.g.chunks, table.kinds(), cut);
+    const PipelineLoad pipeline(c.g.schedule, c.g.pp, c.g.chunks, table.kinds(), cut);
     for (int rank = 0; rank < c.g.pp; ++rank, ++compared) {
       SCOPED_TRACE(testing::Message()
                    << to_plan(c.job, c.g, cut).schedule << " tp" << c.g.tp << " pp" << c.g.pp
@@ -128,7 +128,7 @@ int expect_the_books(const std::vector<Case>& all) {
   return compared;
 }
 
-TEST(Books, CategoriesAreTheBooksOfEveryRank) { EXPECT_GE(expect_the_books(cases()), 200); }
+TEST(Books, CategoriesAreTheBooksOfEveryRank) { EXPECT_GE(expect_the_books(books_cases()), 200); }
 
 // Dense and latent attention; experts that stay where their rows are.
 std::vector<ModelSpec> models_of_contexts() {
@@ -144,7 +144,7 @@ struct Shared {
 };
 
 TEST(Books, RanksThatShareSequences) {
-  std::vector<Case> all;
+  std::vector<BooksCase> all;
   const Shared shared[] = {
       {2, {"ring"}},    {3, {"ring", 1, false}}, {3, {"all_gather"}},      {2, {"ulysses"}},
       {4, {"ulysses"}}, {4, {"hybrid", 2}},      {4, {"hybrid", 2, false}}};
@@ -152,7 +152,7 @@ TEST(Books, RanksThatShareSequences) {
     for (const auto& [cp, style] : shared) {
       for (const std::int64_t seq : {48, 61, 63}) {
         for (const int pp : {1, 2, 4}) {
-          Case c = case_of(pp == 2 ? 2 : 1, pp, static_cast<int>(all.size() % 4), 8);
+          BooksCase c = case_of(pp == 2 ? 2 : 1, pp, static_cast<int>(all.size() % 4), 8);
           c.job.model = model;
           c.job.seq = seq;
           c.g.cp = cp;

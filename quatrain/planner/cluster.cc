@@ -21,14 +21,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Range : std::uint8_t { kPositive, kNotNegative, kOneOrMore, kShare, kPart };
+enum class Allowed : std::uint8_t { kPositive, kNotNegative, kOneOrMore, kShare, kPart };
 struct NumberKey {
   const char* name;
   double ClusterSpec::*member;
-  Range range;
+  Allowed range;
   bool optional = false;
 };
-using enum Range;
+using enum Allowed;
 constexpr NumberKey kNumbers[] = {
     {"peak_bf16", &ClusterSpec::peak_bf16, kPositive},
     {"peak_fp8", &ClusterSpec::peak_fp8, kNotNegative},
@@ -63,7 +63,7 @@ constexpr NumberKey kNumbers[] = {
 constexpr std::pair<const char*, Topology> kTopologies[] = {
     {"switch", Topology::kSwitch}, {"mesh", Topology::kMesh}, {"torus", Topology::kTorus}};
 
-bool in_range(double value, Range range) {
+bool in_range(double value, Allowed range) {
   switch (range) {
     case kPositive:
       return value > 0;
@@ -78,7 +78,7 @@ bool in_range(double value, Range range) {
   }
   return false;
 }
-const char* in_words(Range range) {
+const char* in_words(Allowed range) {
   switch (range) {
     case kPositive:
       return "a number above 0";

@@ -20,8 +20,6 @@ constexpr double kBlockKernels = 6;
 // Tensors of the size of what is gathered, or of a block: itself, its gradient, wide sums.
 constexpr double kGatheredTensors = 4, kBlockTensors = 6;
 
-double count(std::int64_t value) { return static_cast<double>(value); }
-
 class SharedAttention {
  public:
   SharedAttention(const Job& job, const WorkShape& shape, const ModelSpec& model,

@@ -12,7 +12,6 @@ namespace quatrain {
 namespace {
 
 constexpr double kHidden = 0.9;  // share of a window of computation that communication may use
-constexpr double kTheft = 0.1;   // hidden communication slows computation by this share of itself
 // AdamW in bf16 reads and writes a master and two moments, reads a gradient and writes a value.
 constexpr double kUpdateBytes = 30;
 
@@ -86,7 +85,7 @@ void finish(const Job& job, double flops_per_sequence, Estimate& result) {
 }
 
 // All but memory, by closed forms. `work`: of the slowest rank.
-Estimate quick(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
+Estimate quick(const Job& job, const MicrobatchTimes& times, const PipelineLoad& pipeline,
                const Geometry& g, const RankWork& work) {
   const double m = static_cast<double>(g.microbatches);
   Estimate result;
@@ -103,7 +102,7 @@ Estimate quick(const Job& job, const MicrobatchTimes& times, const Pipeline& pip
   return result;
 }
 
-Durations durations_of(const MicrobatchTimes& times, const Pipeline& pipeline, double message) {
+Durations durations_of(const MicrobatchTimes& times, const PipelineLoad& pipeline, double message) {
   Durations durations;
   durations.wires = Wires::kLanes;
   for (const LayerCounts& layers : pipeline.of_stage()) {
@@ -113,7 +112,7 @@ Durations durations_of(const MicrobatchTimes& times, const Pipeline& pipeline, d
 }
 
 // From the first begin to the last end of `microbatches`, by two lengths of a steady state.
-double makespan(const Pipeline& pipeline, std::int64_t microbatches, const Durations& durations,
+double makespan(const PipelineLoad& pipeline, std::int64_t microbatches, const Durations& durations,
                 Timeline* timeline) {
   const int shown = folded(microbatches, pipeline.ranks());
   Timeline first = simulate(pipeline.rows(shown), durations);
@@ -129,12 +128,13 @@ double makespan(const Pipeline& pipeline, std::int64_t microbatches, const Durat
 
 Estimator::Estimator(const Job& job) : job_(job), table_(job) {}
 
-const Pipeline& Estimator::pipeline(const Geometry& g) {
+const PipelineLoad& Estimator::pipeline(const Geometry& g) {
   const std::tuple key{g.schedule, g.pp, g.chunks};
   const auto known = pipelines_.find(key);
   if (known != pipelines_.end()) return known->second;
   return pipelines_
-      .emplace(key, Pipeline(g.schedule, g.pp, g.chunks, table_.kinds(), table_.cut(g.stages())))
+      .emplace(key,
+               PipelineLoad(g.schedule, g.pp, g.chunks, table_.kinds(), table_.cut(g.stages())))
       .first->second;
 }
 
@@ -145,7 +145,7 @@ const Estimator::Priced& Estimator::priced(const Geometry& g) {
   of.dp_shard = g.dp();
   if (last_.times != nullptr && last_.of == of) return last_;
   const MicrobatchTimes& times = table_.at(g);
-  const Pipeline& own = pipeline(g);
+  const PipelineLoad& own = pipeline(g);
   last_ = {of, &times, &own, rank_works(job_, times, own), 0};
   last_.slowest = slowest(last_.works);
   return last_;
@@ -171,8 +171,8 @@ double Estimator::computing(const Geometry& g) {
 
 ClockedStep Estimator::clocked(const Geometry& g, std::span<const std::int64_t> cut) {
   const MicrobatchTimes& times = table_.at(g);
-  const Pipeline own =
-      cut.empty() ? pipeline(g) : Pipeline(g.schedule, g.pp, g.chunks, table_.kinds(), cut);
+  const PipelineLoad own =
+      cut.empty() ? pipeline(g) : PipelineLoad(g.schedule, g.pp, g.chunks, table_.kinds(), cut);
   const std::vector<RankWork> works = rank_works(job_, times, own);
   ClockedStep result{quick(job_, times, own, g, works[slowest(works)]), {}};
   result.estimate.memory = fullest(job_, times, own, g, works);
@@ -192,7 +192,7 @@ ClockedStep Estimator::clocked(const Geometry& g, std::span<const std::int64_t> 
 MemoryParts Estimator::booked(const Geometry& g, std::span<const std::int64_t> cut) {
   if (cut.empty()) cut = table_.cut(g.stages());
   const MicrobatchTimes& times = table_.at(g);
-  const Pipeline own(g.schedule, g.pp, g.chunks, table_.kinds(), cut);
+  const PipelineLoad own(g.schedule, g.pp, g.chunks, table_.kinds(), cut);
   if (has_books(job_, g)) return booked_memory(job_, times, own, g, cut);
   return fullest(job_, times, own, g, rank_works(job_, times, own));
 }

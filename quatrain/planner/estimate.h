@@ -78,16 +78,16 @@ class Estimator {
   struct Priced {
     Geometry of;
     const MicrobatchTimes* times = nullptr;
-    const Pipeline* pipeline = nullptr;
+    const PipelineLoad* pipeline = nullptr;
     std::vector<RankWork> works;
     std::size_t slowest = 0;
   };
   const Priced& priced(const Geometry& geometry);
-  const Pipeline& pipeline(const Geometry& geometry);
+  const PipelineLoad& pipeline(const Geometry& geometry);
 
   const Job& job_;
   LayerTable table_;
-  std::map<std::tuple<std::string_view, int, int>, Pipeline> pipelines_;
+  std::map<std::tuple<std::string_view, int, int>, PipelineLoad> pipelines_;
   Priced last_;
 };
 

@@ -15,10 +15,6 @@ constexpr double kForwardTraffic = 2.0, kInputTraffic = 3.0;
 constexpr double kForwardKernels = 8, kInputKernels = 12;
 // Kernels that eager software starts for a block.
 constexpr double kForwardLaunches = 40, kInputLaunches = 80;
-constexpr double kTheft = 0.1;  // hidden traffic slows what hides it by this share of itself
-
-double bytes_of(Bytes bytes) { return static_cast<double>(bytes.value); }
-double count(std::int64_t value) { return static_cast<double>(value); }
 
 bool is_routed(const OpCost& op, bool sparse) {
   return sparse && (op.name == "up" || op.name == "down");

@@ -10,12 +10,10 @@
 #include "quatrain/cost/stage_cut.h"
 #include "quatrain/planner/collective.h"
 #include "quatrain/planner/layer_timer.h"
+#include "quatrain/planner/op_time.h"
 
 namespace quatrain {
 namespace {
-
-double bytes_of(Bytes bytes) { return static_cast<double>(bytes.value); }
-double count(std::int64_t value) { return static_cast<double>(value); }
 
 Flops all_passes(const UnitCost& unit) {
   return unit.forward() + unit.backward_input() + unit.backward_weight();

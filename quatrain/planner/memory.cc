@@ -16,7 +16,7 @@ double unit_buffers(const Geometry& g, double unit, double value, double wide_va
 
 // Whether a layer's weight half follows its input half as an action of its own (cost/lower.h): else
 // what the one makes for the other is scratch.
-bool halves_by_layer(const Pipeline& pipeline, const Geometry& g) {
+bool halves_by_layer(const PipelineLoad& pipeline, const Geometry& g) {
   return !pipeline.splits_backward() && g.tp == 1 && g.dp() * g.cp > 1;
 }
 
@@ -40,7 +40,7 @@ void add_overhead(const ClusterSpec& cluster, MemoryParts& memory) {
 double least_memory(const MemoryParts& quick) { return quick.sum() - uncertain(quick); }
 double most_memory(const MemoryParts& quick) { return quick.sum() + uncertain(quick); }
 
-MemoryParts memory_of(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
+MemoryParts memory_of(const Job& job, const MicrobatchTimes& times, const PipelineLoad& pipeline,
                       const Geometry& g, const RankWork& work) {
   const Shards shards = shards_of(g);
   const std::int64_t value = size_of(job.dtype), wide_value = size_of(wide(job.dtype));
@@ -70,7 +70,7 @@ MemoryParts memory_of(const Job& job, const MicrobatchTimes& times, const Pipeli
   return memory;
 }
 
-MemoryParts fullest(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
+MemoryParts fullest(const Job& job, const MicrobatchTimes& times, const PipelineLoad& pipeline,
                     const Geometry& g, const std::vector<RankWork>& works) {
   MemoryParts most;
   for (const RankWork& work : works) {

@@ -27,9 +27,9 @@ double most_memory(const MemoryParts& quick);
 void add_overhead(const ClusterSpec& cluster, MemoryParts& memory);
 
 // `times`: of the geometry's layers.
-MemoryParts memory_of(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
+MemoryParts memory_of(const Job& job, const MicrobatchTimes& times, const PipelineLoad& pipeline,
                       const Geometry& geometry, const RankWork& work);
-MemoryParts fullest(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
+MemoryParts fullest(const Job& job, const MicrobatchTimes& times, const PipelineLoad& pipeline,
                     const Geometry& geometry, const std::vector<RankWork>& works);
 
 }  // namespace quatrain

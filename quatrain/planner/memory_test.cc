@@ -32,17 +32,17 @@ ClusterSpec bare() {
   return c;
 }
 
-struct Case {
+struct MemoryCase {
   Job job;
   Geometry g;
 };
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<MemoryCase> memory_cases() {
+  std::vector<MemoryCase> all;
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
     for (const int tp : {1, 2, 4}) {
       for (const int pp : {1, 2, 4}) {
         for (const int zero : {0, 1, 2, 3}) {
-          Case c;
+          MemoryCase c;
           c.job.model = small();
           c.job.cluster = bare();
           c.job.seq = 64;
@@ -68,10 +68,10 @@ std::vector<Case> cases() {
 
 TEST(Memory, QuickFormsAreNearTheBooks) {
   int compared = 0;
-  for (const Case& c : cases()) {
+  for (const MemoryCase& c : memory_cases()) {
     LayerTable table(c.job);
     const std::vector<std::int64_t> cut = table.cut(c.g.stages());
-    const Pipeline pipeline(c.g.schedule, c.g.pp, c.g.chunks, table.kinds(), cut);
+    const PipelineLoad pipeline(c.g.schedule, c.g.pp, c.g.chunks, table.kinds(), cut);
     for (int rank = 0; rank < c.g.pp; ++rank, ++compared) {
       const MemoryParts exact = booked_memory(c.job, table.at(c.g), pipeline, c.g, cut, rank);
       const MemoryParts m = memory_of(c.job, table.at(c.g), pipeline, c.g,
@@ -107,7 +107,7 @@ TEST(Memory, case_160_ExpertsByEpAndEtp) {
     g.ep = ep;
     g.etp = etp;
     g.dp_shard = 8 / tp;
-    const Pipeline pipeline("1f1b", 1, 1, table.kinds(), table.cut(1));
+    const PipelineLoad pipeline("1f1b", 1, 1, table.kinds(), table.cut(1));
     return rank_work(job, table.at(g), pipeline, 0);
   };
   const RankWork whole = held(1, 1, 1), cut = held(2, 4, 1);

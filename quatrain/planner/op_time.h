@@ -6,6 +6,12 @@
 
 namespace quatrain {
 
+// Hidden traffic slows what hides it by this share of itself.
+inline constexpr double kTheft = 0.1;
+
+constexpr double bytes_of(Bytes bytes) { return static_cast<double>(bytes.value); }
+constexpr double count(std::int64_t value) { return static_cast<double>(value); }
+
 // `count` products [m, k] x [k, n] in one kernel.
 struct Product {
   double m = 1, n = 1, k = 1, count = 1;

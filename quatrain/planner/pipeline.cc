@@ -35,7 +35,7 @@ LayerTimes sum_of(const MicrobatchTimes& times, const LayerCounts& layers) {
   return sum;
 }
 
-Pipeline::Form Pipeline::form_of(std::string_view schedule) {
+PipelineLoad::Form PipelineLoad::form_of(std::string_view schedule) {
   using enum Form;
   constexpr std::pair<std::string_view, Form> kForms[] = {
       {"gpipe", kAll}, {"1f1b", kWarmUp}, {"interleaved-1f1b", kInterleaved},
@@ -46,8 +46,8 @@ Pipeline::Form Pipeline::form_of(std::string_view schedule) {
   return kRows;
 }
 
-Pipeline::Pipeline(std::string_view schedule, int ranks, int chunks, std::span<const int> kinds,
-                   std::span<const std::int64_t> cut)
+PipelineLoad::PipelineLoad(std::string_view schedule, int ranks, int chunks,
+                           std::span<const int> kinds, std::span<const std::int64_t> cut)
     : schedule_(schedule),
       chunks_(chunks),
       form_(form_of(schedule)),
@@ -79,7 +79,7 @@ Pipeline::Pipeline(std::string_view schedule, int ranks, int chunks, std::span<c
   }
 }
 
-Schedule Pipeline::rows(int microbatches) const {
+Schedule PipelineLoad::rows(int microbatches) const {
   ScheduleRequest request;
   request.num_ranks = ranks();
   request.num_microbatches = microbatches;
@@ -87,14 +87,14 @@ Schedule Pipeline::rows(int microbatches) const {
   return make_schedule(schedule_, request);
 }
 
-const std::vector<double>& Pipeline::peaks(std::int64_t microbatches) const {
+const std::vector<double>& PipelineLoad::peaks(std::int64_t microbatches) const {
   const int shown = folded(microbatches, ranks());
   std::vector<double>& peaks = peaks_[shown];
   if (peaks.empty()) peaks = peak_stash(rows(shown));
   return peaks;
 }
 
-double Pipeline::in_flight(int rank, std::int64_t microbatches) const {
+double PipelineLoad::in_flight(int rank, std::int64_t microbatches) const {
   const auto m = static_cast<double>(microbatches);
   const double p = ranks(), v = chunks_;
   switch (form_) {
@@ -120,7 +120,7 @@ double Pipeline::in_flight(int rank, std::int64_t microbatches) const {
   return m;
 }
 
-double Pipeline::deferred(int rank, std::int64_t microbatches) const {
+double PipelineLoad::deferred(int rank, std::int64_t microbatches) const {
   switch (form_) {
     case Form::kAll:
     case Form::kWarmUp:
@@ -136,7 +136,7 @@ double Pipeline::deferred(int rank, std::int64_t microbatches) const {
   return 0.0;
 }
 
-double Pipeline::bubble(std::int64_t microbatches, const RankTimes& t) const {
+double PipelineLoad::bubble(std::int64_t microbatches, const RankTimes& t) const {
   const double wait = ranks() - 1;
   if (wait == 0) return 0.0;
   const double m = static_cast<double>(microbatches), p = ranks();

@@ -25,12 +25,12 @@ struct LayerCounts {
 // Of all those layers; `working` is the largest's.
 LayerTimes sum_of(const MicrobatchTimes& times, const LayerCounts& layers);
 
-class Pipeline {
+class PipelineLoad {
  public:
   // `kinds`: of each block; `cut`: blocks of each stage. Throws ConfigError where the schedule
   // takes no such counts.
-  Pipeline(std::string_view schedule, int ranks, int chunks, std::span<const int> kinds,
-           std::span<const std::int64_t> cut);
+  PipelineLoad(std::string_view schedule, int ranks, int chunks, std::span<const int> kinds,
+               std::span<const std::int64_t> cut);
 
   int ranks() const { return static_cast<int>(of_rank_.size()); }
   int chunks() const { return chunks_; }

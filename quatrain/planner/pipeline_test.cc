@@ -29,16 +29,16 @@ std::vector<Shape> shapes() {
 }
 
 // One block a stage.
-Pipeline even(const Shape& s) {
+PipelineLoad even(const Shape& s) {
   const auto stages = static_cast<std::size_t>(s.ranks * s.chunks);
   const std::vector<int> kinds(stages, 0);
   const std::vector<std::int64_t> cut(stages, 1);
-  return Pipeline(s.schedule, s.ranks, s.chunks, kinds, cut);
+  return PipelineLoad(s.schedule, s.ranks, s.chunks, kinds, cut);
 }
 
-TEST(Pipeline, KeepsWhatTheRowsKeep) {
+TEST(PipelineLoad, KeepsWhatTheRowsKeep) {
   for (const Shape& s : shapes()) {
-    const Pipeline pipeline = even(s);
+    const PipelineLoad pipeline = even(s);
     for (const int m : {s.ranks, s.ranks + 1, 2 * s.ranks, 3 * s.ranks + 1, 5 * s.ranks}) {
       const std::vector<double> peaks = peak_stash(pipeline.rows(m));
       for (int rank = 0; rank < s.ranks; ++rank) {
@@ -56,12 +56,12 @@ TEST(Pipeline, KeepsWhatTheRowsKeep) {
   }
 }
 
-TEST(Pipeline, WaitsAsLongAsTheRows) {
+TEST(PipelineLoad, WaitsAsLongAsTheRows) {
   std::mt19937 engine(7);
   std::uniform_real_distribution<double> share(0.3, 1.0);
   for (const Shape& s : shapes()) {
     if (s.schedule == "zb-v" || s.schedule == "v-half") continue;  // estimates between extremes
-    const Pipeline pipeline = even(s);
+    const PipelineLoad pipeline = even(s);
     for (int n = 0; n < 10; ++n) {
       const double f = 1, w = f * share(engine), i = w + share(engine);
       const int m = s.ranks * (3 + n % 3);
@@ -75,7 +75,7 @@ TEST(Pipeline, WaitsAsLongAsTheRows) {
   }
 }
 
-TEST(Pipeline, LongStepsFold) {
+TEST(PipelineLoad, LongStepsFold) {
   EXPECT_EQ(folded(3, 4), 3);
   EXPECT_EQ(folded(16, 4), 16);
   EXPECT_EQ(folded(17, 4), 13);
@@ -93,7 +93,7 @@ Job job() {
 }
 
 // A step is timed in full or folded, by uneven stages too.
-TEST(Pipeline, FoldedStepsTakeAsLongAsWholeOnes) {
+TEST(PipelineLoad, FoldedStepsTakeAsLongAsWholeOnes) {
   Job whole = job();
   for (const Shape& s : shapes()) {
     if (s.ranks != 4) continue;
@@ -116,7 +116,7 @@ TEST(Pipeline, FoldedStepsTakeAsLongAsWholeOnes) {
   }
 }
 
-TEST(Pipeline, case_161_TheWorstStageCounts) {
+TEST(PipelineLoad, case_161_TheWorstStageCounts) {
   Job uneven = job();
   uneven.model.layers = 8;
   Geometry g;

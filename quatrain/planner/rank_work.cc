@@ -5,7 +5,7 @@
 
 namespace quatrain {
 
-RankWork rank_work(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
+RankWork rank_work(const Job& job, const MicrobatchTimes& times, const PipelineLoad& pipeline,
                    int rank) {
   const LayerCounts& layers = pipeline.of_rank(rank);
   RankWork work;
@@ -30,7 +30,7 @@ RankWork rank_work(const Job& job, const MicrobatchTimes& times, const Pipeline&
 }
 
 std::vector<RankWork> rank_works(const Job& job, const MicrobatchTimes& times,
-                                 const Pipeline& pipeline) {
+                                 const PipelineLoad& pipeline) {
   std::vector<RankWork> works;
   for (const int rank : pipeline.telling_ranks()) {
     works.push_back(rank_work(job, times, pipeline, rank));

@@ -19,11 +19,11 @@ struct RankWork {
   double largest_unit = 0;          // of the pieces that ZeRO gathers and reduces
 };
 
-RankWork rank_work(const Job& job, const MicrobatchTimes& times, const Pipeline& pipeline,
+RankWork rank_work(const Job& job, const MicrobatchTimes& times, const PipelineLoad& pipeline,
                    int rank);
 // Of the pipeline's telling ranks.
 std::vector<RankWork> rank_works(const Job& job, const MicrobatchTimes& times,
-                                 const Pipeline& pipeline);
+                                 const PipelineLoad& pipeline);
 // Which has most to do for a micro-batch.
 std::size_t slowest(const std::vector<RankWork>& ranks);
 

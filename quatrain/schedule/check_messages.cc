@@ -11,7 +11,7 @@ namespace quatrain {
 namespace {
 
 // One way between two ranks; forwards and backwards do not share one.
-using Lane = std::tuple<int, int, bool>;
+using Way = std::tuple<int, int, bool>;
 struct InLane {
   Place place;
   Key key;
@@ -100,8 +100,8 @@ class Messages {
   const ActionIndex& index_;
   Findings& findings_;
   bool written_ = false;
-  std::map<Lane, std::vector<InLane>> sends_;
-  std::map<Lane, std::vector<InLane>> receives_;  // with the keys of their sends
+  std::map<Way, std::vector<InLane>> sends_;
+  std::map<Way, std::vector<InLane>> receives_;  // with the keys of their sends
 };
 
 }  // namespace

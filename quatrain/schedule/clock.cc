@@ -45,7 +45,7 @@ struct Transfer {
   double arrived = kNever;
 };
 
-struct Lane {
+struct Wire {
   std::vector<std::size_t> queue;  // cells, in the order of sending
   std::size_t next = 0;            // the first that has not left
   double free = 0.0;
@@ -251,7 +251,7 @@ class Clock {
     }
   }
 
-  Lane& lane(bool backward, std::size_t from, std::size_t to) {
+  Wire& lane(bool backward, std::size_t from, std::size_t to) {
     const bool shared = durations_.wires == Wires::kLinks;
     return lanes_[(from * num_ranks_ + to) * 2 + (backward && !shared ? 1 : 0)];
   }
@@ -289,7 +289,7 @@ class Clock {
     }
   }
 
-  void drain(Lane& wire) {
+  void drain(Wire& wire) {
     for (; wire.next < wire.queue.size(); ++wire.next) {
       const std::size_t index = wire.queue[wire.next];
       const Transfer& transfer = transfers_[index];
@@ -354,7 +354,7 @@ class Clock {
   std::size_t num_ranks_;
   std::vector<Pass> passes_;                  // [cell]
   std::vector<Transfer> transfers_;           // [cell] of the sender
-  std::vector<Lane> lanes_;                   // [from][to][backward]
+  std::vector<Wire> lanes_;                   // [from][to][backward]
   std::vector<std::size_t> next_;             // [rank] slot
   std::vector<double> free_;                  // [rank] when its last action ended
   std::vector<std::optional<Need>> waiting_;  // [rank]

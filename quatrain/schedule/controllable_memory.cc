@@ -18,8 +18,9 @@ namespace {
 constexpr int kPeriod = 6;  // slots of a micro-batch: two chunks of F, I and W
 
 // Lanes of a rank, in the order of a micro-batch's way: F down, F up, I down (of the upper chunk),
-// I up. Weight halves are kWeight; where they are told apart, kWeight + 1 is the near chunk's.
-enum Lane : std::uint8_t { kForwardDown, kForwardUp, kInputDown, kInputUp, kWeight };
+// I up. Weight halves are kWeightHalf; where they are told apart, kWeightHalf + 1 is the near
+// chunk's.
+enum Lane : std::uint8_t { kForwardDown, kForwardUp, kInputDown, kInputUp, kWeightHalf };
 
 bool goes_down(int lane) { return lane == kForwardDown || lane == kInputDown; }
 bool is_input(int lane) { return lane == kInputDown || lane == kInputUp; }
@@ -70,12 +71,12 @@ std::vector<int> lane_by_slot(const RankSlots& rank) {
 // both chunks, or the upper chunk's and then the lower's.
 void put_weights(RankSlots& rank, bool by_chunk) {
   const std::vector<int> lanes = lane_by_slot(rank);
-  rank.resize(by_chunk ? kWeight + 2 : kWeight + 1);
+  rank.resize(by_chunk ? kWeightHalf + 2 : kWeightHalf + 1);
   std::array<int, 2> waiting{};
   const auto put = [&](int slot) {
     const std::size_t chunk = waiting[0] > 0 ? 0 : 1;
     --waiting[chunk];
-    rank[kWeight + chunk].push_back(slot);
+    rank[kWeightHalf + chunk].push_back(slot);
   };
   int slot = 0;
   for (; slot < static_cast<int>(lanes.size()); ++slot) {
@@ -89,12 +90,12 @@ void put_weights(RankSlots& rank, bool by_chunk) {
 // Chunk activations at once, each from its forward to its weight half. Where weight halves have no
 // lane, they fill the free slots.
 int peak(const RankSlots& rank) {
-  const bool placed = rank.size() > kWeight;
+  const bool placed = rank.size() > kWeightHalf;
   int now = 0, most = 0, waiting = 0;
   for (int lane : lane_by_slot(rank)) {
     if (lane == kForwardDown || lane == kForwardUp) ++now;
     if (is_input(lane)) ++waiting;
-    if (lane == kWeight) --now;
+    if (lane == kWeightHalf) --now;
     if (lane < 0 && !placed && waiting > 0) {
       --waiting;
       --now;
@@ -111,7 +112,7 @@ void start_early(Layout& layout) {
   const int last = static_cast<int>(layout.size()) - 1;
   for (const auto& [old, rank, lane, index] : events) {
     int& begin = free[static_cast<std::size_t>(rank)];
-    if (lane < kWeight) {
+    if (lane < kWeightHalf) {
       if (goes_down(lane) && rank > 0) {
         begin = std::max(begin, slot_of(layout, rank - 1, lane, index) + 1);
       }
@@ -147,7 +148,7 @@ class Squeeze {
       if (!with_weights_) put_weights(rank, false);
     }
     start_early(layout_);
-    for (RankSlots& rank : layout_) rank.resize(kWeight);
+    for (RankSlots& rank : layout_) rank.resize(kWeightHalf);
     return std::move(layout_);
   }
 
@@ -186,7 +187,7 @@ class Squeeze {
       after = std::max(after, slot_of(layout_, other_rank, other_lane, other_index));
     };
     if (index > 0) wait_for(rank, lane, index - 1);
-    if (lane == kWeight) return std::max(after, input_half(rank, index)) + 1;
+    if (lane == kWeightHalf) return std::max(after, input_half(rank, index)) + 1;
     if (goes_down(lane) && rank > 0) wait_for(rank - 1, lane, index);
     if (!goes_down(lane) && rank + 1 < static_cast<int>(layout_.size())) {
       wait_for(rank + 1, lane, index);
@@ -227,10 +228,10 @@ Schedule repeated(int num_ranks, int num_microbatches, Block (*block)(int rank, 
   layout = Squeeze(Squeeze(std::move(layout), true).run(), false).run();
   for (RankSlots& rank : layout) put_weights(rank, true);
   for (const auto& [slot, rank, lane, index] : in_order(layout)) {
-    const bool lower = lane == kForwardDown || lane == kInputUp || lane == kWeight + 1;
-    const ActionKind kind = lane < kInputDown ? ActionKind::kForward
-                            : lane < kWeight  ? ActionKind::kBackwardInput
-                                              : ActionKind::kBackwardWeight;
+    const bool lower = lane == kForwardDown || lane == kInputUp || lane == kWeightHalf + 1;
+    const ActionKind kind = lane < kInputDown    ? ActionKind::kForward
+                            : lane < kWeightHalf ? ActionKind::kBackwardInput
+                                                 : ActionKind::kBackwardWeight;
     RowWriter(schedule, rank).add(lower ? rank : 2 * num_ranks - 1 - rank, kind, index);
   }
   return schedule;

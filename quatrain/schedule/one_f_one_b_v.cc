@@ -11,12 +11,12 @@
 namespace quatrain {
 namespace {
 
-constexpr int kPeriod = 6;
+constexpr int kVPeriod = 6;
 
 // In the order of a micro-batch's way. Each backward is two lanes: its first slot and its second.
-enum Lane : std::uint8_t { kForwardDown, kForwardUp, kDown, kDownEnd, kUp, kUpEnd, kLanes };
+enum VLane : std::uint8_t { kFirstForward, kSecondForward, kDown, kDownEnd, kUp, kUpEnd, kLanes };
 
-bool is_forward(int lane) { return lane <= kForwardUp; }
+bool is_forward(int lane) { return lane <= kSecondForward; }
 bool begins_backward(int lane) { return lane == kDown || lane == kUp; }
 bool ends_backward(int lane) { return lane == kDownEnd || lane == kUpEnd; }
 
@@ -26,12 +26,12 @@ using Starts = std::array<int, kLanes>;  // slot of micro-batch 0
 // slots for the forwards of later micro-batches.
 std::vector<Starts> block(int num_ranks) {
   std::vector<Starts> starts(static_cast<std::size_t>(num_ranks));
-  int slot = kPeriod;
-  for (Starts& rank : starts) rank[kForwardDown] = ++slot;
-  for (auto rank = starts.rbegin(); rank != starts.rend(); ++rank) (*rank)[kForwardUp] = ++slot;
+  int slot = kVPeriod;
+  for (Starts& rank : starts) rank[kFirstForward] = ++slot;
+  for (auto rank = starts.rbegin(); rank != starts.rend(); ++rank) (*rank)[kSecondForward] = ++slot;
   slot += num_ranks % 3 == 0 ? 4 : 1;
   int since_gap = (3 - (num_ranks + 2) % 3) % 3;
-  const auto put = [&](Starts& rank, Lane begin) {
+  const auto put = [&](Starts& rank, VLane begin) {
     rank[begin] = slot;
     rank[static_cast<std::size_t>(begin) + 1] = slot + 1;
     slot += 2;
@@ -45,7 +45,7 @@ std::vector<Starts> block(int num_ranks) {
   return starts;
 }
 
-struct Cell {
+struct VSlot {
   int lane = -1;
   int microbatch = 0;
 };
@@ -55,13 +55,13 @@ class Compaction {
   Compaction(int num_ranks, int num_microbatches)
       : ranks_(num_ranks), microbatches_(num_microbatches) {
     const std::vector<Starts> starts = block(num_ranks);
-    slots_ = kPeriod * (4 * num_ranks + num_microbatches + 2);
+    slots_ = kVPeriod * (4 * num_ranks + num_microbatches + 2);
     for (const Starts& rank : starts) {
-      std::vector<Cell> row(static_cast<std::size_t>(slots_));
+      std::vector<VSlot> row(static_cast<std::size_t>(slots_));
       for (int lane = 0; lane < kLanes; ++lane) {
         for (int m = 0; m < microbatches_; ++m) {
-          row[static_cast<std::size_t>(rank[static_cast<std::size_t>(lane)] + kPeriod * m)] = {lane,
-                                                                                               m};
+          row[static_cast<std::size_t>(rank[static_cast<std::size_t>(lane)] + kVPeriod * m)] = {
+              lane, m};
         }
       }
       cells_.push_back(std::move(row));
@@ -70,7 +70,7 @@ class Compaction {
     count_live();
   }
 
-  const std::vector<std::vector<Cell>>& run() {
+  const std::vector<std::vector<VSlot>>& run() {
     for (int slot = 0; slot < slots_; ++slot) {
       for (int rank = 0; rank < ranks_; ++rank) {
         if (cell(rank, slot).lane >= 0) move(rank, slot);
@@ -80,7 +80,7 @@ class Compaction {
   }
 
  private:
-  Cell& cell(int rank, int slot) {
+  VSlot& cell(int rank, int slot) {
     return cells_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(slot)];
   }
   int& live(int rank, int slot) {
@@ -112,9 +112,10 @@ class Compaction {
       slot = std::max(slot, at(other_rank, other_lane, m));
     };
     const int last = ranks_ - 1;
-    if (lane == kForwardDown && rank > 0) wait_for(rank - 1, kForwardDown);
-    if (lane == kForwardUp) wait_for(std::min(rank + 1, last), rank < last ? lane : kForwardDown);
-    if (lane == kDown) wait_for(std::max(rank - 1, 0), rank > 0 ? kDownEnd : kForwardUp);
+    if (lane == kFirstForward && rank > 0) wait_for(rank - 1, kFirstForward);
+    if (lane == kSecondForward)
+      wait_for(std::min(rank + 1, last), rank < last ? lane : kFirstForward);
+    if (lane == kDown) wait_for(std::max(rank - 1, 0), rank > 0 ? kDownEnd : kSecondForward);
     if (lane == kUp) wait_for(std::min(rank + 1, last), rank < last ? kUpEnd : kDownEnd);
     if (ends_backward(lane)) wait_for(rank, lane - 1);
     return slot;
@@ -134,7 +135,7 @@ class Compaction {
   }
 
   void move(int rank, int slot) {
-    const Cell moved = cell(rank, slot);
+    const VSlot moved = cell(rank, slot);
     const int to =
         earlier_slot(rank, moved.lane, after(rank, moved.lane, moved.microbatch) + 1, slot);
     at(rank, moved.lane, moved.microbatch) = to;
@@ -149,9 +150,9 @@ class Compaction {
   int microbatches_;
   int slots_ = 0;
   int peak_ = 0;
-  std::vector<std::vector<Cell>> cells_;  // [rank][slot]
-  std::vector<std::vector<int>> live_;    // chunk activations
-  std::vector<int> at_;                   // [rank][lane][micro-batch] -> slot
+  std::vector<std::vector<VSlot>> cells_;  // [rank][slot]
+  std::vector<std::vector<int>> live_;     // chunk activations
+  std::vector<int> at_;                    // [rank][lane][micro-batch] -> slot
 };
 
 }  // namespace
@@ -160,12 +161,12 @@ Schedule one_f_one_b_v(int num_ranks, int num_microbatches) {
   Schedule schedule = empty_schedule(StagePlacement::kV, num_ranks, 2, num_microbatches);
   Compaction compaction(num_ranks, num_microbatches);
   int rank = 0;
-  for (const std::vector<Cell>& cells : compaction.run()) {
+  for (const std::vector<VSlot>& cells : compaction.run()) {
     RowWriter row(schedule, rank);
     const int far = 2 * num_ranks - 1 - rank;
     for (const auto& [lane, m] : cells) {
-      if (lane == kForwardDown) row.forward(rank, m);
-      if (lane == kForwardUp) row.forward(far, m);
+      if (lane == kFirstForward) row.forward(rank, m);
+      if (lane == kSecondForward) row.forward(far, m);
       if (lane == kDown) row.backward(far, m);
       if (lane == kUp) row.backward(rank, m);
     }

@@ -6,10 +6,9 @@
 
 #include <array>
 #include <cmath>
-#include <fstream>
-#include <sstream>
 
 #include "quatrain/base/error.h"
+#include "quatrain/base/file.h"
 #include "quatrain/schedule/clock.h"
 
 namespace quatrain {
@@ -109,15 +108,9 @@ TEST(ZbAuto, FourRanksEightMicrobatches) {
       "3W6,3W7\n");
 }
 
-std::string printed(const std::string& name) {
-  std::ifstream file(QUATRAIN_SOURCE_DIR "/quatrain/schedule/testdata/" + name);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 TEST(ZbVAuto, FourRanksEightMicrobatches) {
-  EXPECT_EQ(to_csv(zb_v_auto(4, 8, {})), printed("zbv_auto_p4_m8.csv"));
+  EXPECT_EQ(to_csv(zb_v_auto(4, 8, {})),
+            read_file(QUATRAIN_SOURCE_DIR "/quatrain/schedule/testdata/zbv_auto_p4_m8.csv"));
 }
 
 TEST(ZbVAuto, NoBubbleAtHandmadeMemory) {

@@ -8,9 +8,9 @@
 namespace quatrain {
 namespace {
 
-class Checker {
+class ModelChecker {
  public:
-  explicit Checker(const ModelSpec& spec) : spec_(spec) {}
+  explicit ModelChecker(const ModelSpec& spec) : spec_(spec) {}
 
   Problems run() {
     sizes();
@@ -171,6 +171,6 @@ class Checker {
 
 }  // namespace
 
-Problems check(const ModelSpec& spec) { return Checker(spec).run(); }
+Problems check(const ModelSpec& spec) { return ModelChecker(spec).run(); }
 
 }  // namespace quatrain

@@ -28,9 +28,9 @@ void set_context(Plan& plan, const RunConfig::Parallel& p) {
   plan.cp_zigzag = p.cp_balance == "zigzag";
 }
 
-class Checker {
+class RunChecker {
  public:
-  explicit Checker(const RunConfig& config) : c_(config), p_(config.parallel) {}
+  explicit RunChecker(const RunConfig& config) : c_(config), p_(config.parallel) {}
 
   Problems run(bool model_known) {
     problems_ = check_table(c_);
@@ -271,7 +271,7 @@ class Checker {
 }  // namespace
 
 Problems check_run(const RunConfig& config, bool model_known) {
-  return Checker(config).run(model_known);
+  return RunChecker(config).run(model_known);
 }
 
 Problems check(const RunConfig& config) { return check_run(config, true); }

@@ -10,7 +10,6 @@
 namespace quatrain {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kMaxSeed = 9223372036854775807.0;
 
 void run_section(std::vector<Key>& keys) {

@@ -26,10 +26,11 @@ using Field = std::variant<std::string*, bool*, int*, std::int64_t*, std::uint64
                            Dtype*, Recompute*, std::vector<std::string>*,
                            std::vector<std::int64_t>*, std::vector<DataPath>*>;
 
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
 // Allowed numbers; `open`: the lower bound itself is not allowed.
 struct Bounds {
-  double least = -std::numeric_limits<double>::infinity();
-  double most = std::numeric_limits<double>::infinity();
+  double least = -kInf;
+  double most = kInf;
   bool least_open = false;
   bool most_open = false;
 };

@@ -5,7 +5,6 @@
 namespace quatrain {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
 const Bounds kDegree{.least = 1, .most = 1 << 24};
 
 void parallel_section(std::vector<Key>& keys) {

@@ -19,10 +19,6 @@ namespace {
 
 using Rows = std::span<const std::int64_t>;
 
-std::int64_t sum_of(Rows rows) {
-  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-}
-
 // The tensors of one member's call: the caller's, and the dense ones that peers see.
 struct Tensors {
   at::Tensor in;     // dense

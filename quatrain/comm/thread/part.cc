@@ -21,10 +21,6 @@ using Calls = std::span<const ThreadCall>;
 template <class T>
 using Pointers = c10::SmallVector<T, 16>;  // a rank each
 
-std::int64_t sum_of(std::span<const std::int64_t> rows) {
-  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-}
-
 // Rows before member's in a tensor of consecutive pieces.
 std::int64_t rows_before(std::span<const std::int64_t> rows, std::size_t member) {
   return sum_of(rows.first(member));
@@ -87,10 +83,6 @@ void all_to_all_part(Calls calls, std::size_t member) {
 
 std::string rows_text(const char* what, std::span<const std::int64_t> rows) {
   return rows.empty() ? "" : fmt::format(" {} {{{}}}", what, fmt::join(rows, ", "));
-}
-
-bool reduces(Operation operation) {
-  return operation == Operation::kAllReduce || operation == Operation::kReduceScatter;
 }
 
 }  // namespace

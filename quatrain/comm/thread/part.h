@@ -7,12 +7,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 
 #include "quatrain/comm/describe.h"
 
 namespace quatrain {
+
+inline std::int64_t sum_of(std::span<const std::int64_t> rows) {
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+}
 
 // Pointers are the caller's, valid until the operation is done or the call withdrawn.
 struct ThreadCall {
