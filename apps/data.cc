@@ -75,13 +75,13 @@ int train_tokenizer(const TrainTokenizerOptions& options) {
   return 0;
 }
 
-struct InspectOptions {
+struct InspectFileOptions {
   std::string file;
   std::int64_t eod_id = -1;
   bool json = false;
 };
 
-int inspect_file(const InspectOptions& options) {
+int inspect_file(const InspectFileOptions& options) {
   Console console(options.json);
   const auto file = open_token_file(options.file, TokenFormat::kAuto);
   const TokenFileFacts facts = inspect(*file, options.eod_id);
@@ -141,7 +141,7 @@ Registered add_data_train_tokenizer(CLI::App& data) {
 
 Registered add_data_inspect(CLI::App& data) {
   CLI::App* parser = data.add_subcommand("inspect", "Facts about a token file");
-  auto options = std::make_shared<InspectOptions>();
+  auto options = std::make_shared<InspectFileOptions>();
   parser->add_option("file", options->file, "a .idx, .bin or prefix")->required();
   parser->add_option("--eod", options->eod_id, "count this end-of-document id");
   parser->add_flag("--json", options->json, "one JSON document on stdout, the rest on stderr");

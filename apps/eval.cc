@@ -22,7 +22,7 @@
 namespace quatrain::apps {
 namespace {
 
-struct Options {
+struct EvalCommand {
   std::string config;
   std::vector<std::string> overrides;
   bool json = false;
@@ -75,7 +75,7 @@ nlohmann::ordered_json to_json(const EvalReport& report, const std::string& weig
   return document;
 }
 
-int eval(const Options& options) {
+int eval(const EvalCommand& options) {
   const Launch launch = launch_of_this_process();
   Console console(options.json, launch.rank != 0);
   RunConfig config = load_config(options.config, options.overrides, launched_ranks(launch));
@@ -101,7 +101,7 @@ int eval(const Options& options) {
 
 Registered add_eval(CLI::App& app) {
   CLI::App* parser = app.add_subcommand("eval", "Token-weighted loss over the validation data");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EvalCommand>();
   parser->add_option("config", options->config, "TOML file of the run")->required();
   parser->add_option("overrides", options->overrides, "section.key=value ...");
   parser->add_flag("--json", options->json, "one JSON document on stdout, the rest on stderr");

@@ -23,7 +23,7 @@
 namespace quatrain::apps {
 namespace {
 
-struct Options {
+struct GenerateCommand {
   std::string from;
   std::string tokenizer;
   TextRequest request;
@@ -34,7 +34,7 @@ struct Options {
 };
 
 RankJobOptions job_options(const WeightSource& source, const WeightOrigin& origin,
-                           const Options& options) {
+                           const GenerateCommand& options) {
   RankJobOptions job;
   job.spec = origin.spec;
   job.plan.degrees[static_cast<std::size_t>(Axis::kTp)] = options.tp;
@@ -47,7 +47,7 @@ RankJobOptions job_options(const WeightSource& source, const WeightOrigin& origi
 }
 
 // On one of the ranks that hold the model: every one of them samples the same text.
-std::string generate_on(Communicator& world, const WeightSource& source, const Options& options) {
+std::string generate_on(Communicator& world, const WeightSource& source, const GenerateCommand& options) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency()) / world.size();
   MemoryOwner memory;
   const RankThread prologue(
@@ -64,7 +64,7 @@ std::string generate_on(Communicator& world, const WeightSource& source, const O
 }
 
 // What keeps the model from being shared by these ranks.
-void check_ranks(const ModelSpec& spec, const Options& options) {
+void check_ranks(const ModelSpec& spec, const GenerateCommand& options) {
   Problems problems = check_split(spec, {.degree = options.tp});
   if (options.pp > spec.layers) {
     problems.push_back({"--pp", fmt::format("{} stages for {} layers", options.pp, spec.layers),
@@ -73,7 +73,7 @@ void check_ranks(const ModelSpec& spec, const Options& options) {
   throw_if_any(problems);
 }
 
-int generate(const Options& options) {
+int generate(const GenerateCommand& options) {
   Console console(options.json);
   const WeightSource source = find_weight_source(options.from);
   check_ranks(origin_of(source).spec, options);
@@ -94,7 +94,7 @@ int generate(const Options& options) {
 
 Registered add_generate(CLI::App& app) {
   CLI::App* parser = app.add_subcommand("generate", "Sample text from trained weights");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<GenerateCommand>();
   TextRequest& request = options->request;
   parser->add_option("--from", options->from, "a run, a checkpoint or a Hugging Face folder")
       ->required();

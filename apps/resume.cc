@@ -24,7 +24,6 @@ namespace quatrain::apps {
 namespace fs = std::filesystem;
 namespace {
 
-using Json = nlohmann::json;
 
 bool is_checkpoint(const fs::path& folder) { return fs::exists(folder / kManifestName); }
 
@@ -78,7 +77,7 @@ struct Source {
 };
 std::vector<Source> sources_in(const std::string& text) {
   std::vector<Source> sources;
-  for (const Json& entry : Json::parse(text)) sources.push_back({entry.at(0), entry.at(1)});
+  for (const nlohmann::json& entry : nlohmann::json::parse(text)) sources.push_back({entry.at(0), entry.at(1)});
   return sources;
 }
 
@@ -160,12 +159,12 @@ std::optional<ResumePoint> find_resume_point(const RunConfig& config, FileSystem
     raise(first_failure(world, attempt([&] {
                           if (world.rank() != 0) return;
                           if (const auto seen = look(config, files)) {
-                            found = Json{seen->path.string(), seen->newest, seen->same_run}.dump();
+                            found = nlohmann::json{seen->path.string(), seen->newest, seen->same_run}.dump();
                           }
                         })));
     found = text_of_first(world, found);
     if (found.empty()) return;
-    const Json parts = Json::parse(found);
+    const nlohmann::json parts = nlohmann::json::parse(found);
     point = ResumePoint{parts[0].get<std::string>(), parts[1], parts[2]};
   });
   return point;

@@ -20,7 +20,7 @@
 namespace quatrain::apps {
 namespace {
 
-struct Options {
+struct TrainCommand {
   std::string config;
   std::string backend;
   int ranks = 0;
@@ -30,7 +30,7 @@ struct Options {
   bool help_config = false;
 };
 
-RunConfig load_for(const Launch& launch, const Options& options) {
+RunConfig load_for(const Launch& launch, const TrainCommand& options) {
   std::vector<std::string> overrides = options.overrides;
   if (!options.backend.empty()) overrides.push_back("comm.backend=" + options.backend);
   const int launched = launched_ranks(launch);
@@ -57,7 +57,7 @@ void prepare_data(const RunConfig& config) {
   sources_of(config.data.validation, config, tokenizer.get());
 }
 
-int train(const Options& options) {
+int train(const TrainCommand& options) {
   if (options.help_config) {
     Console().line(help_config());
     return 0;
@@ -83,7 +83,7 @@ int train(const Options& options) {
 
 Registered add_train(CLI::App& app) {
   CLI::App* parser = app.add_subcommand("train", "Train a model; writes the run folder");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainCommand>();
   parser->add_option("config", options->config, "TOML file of the run");
   parser->add_option("overrides", options->overrides, "section.key=value ...");
   parser->add_option("--ranks", options->ranks, "ranks of this process, where dp_shard = -1")

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kRowsShown = 10;
 
-struct Options {
+struct VerifyCommand {
   std::string config;
   std::vector<std::string> overrides;
   std::vector<std::string> against;
@@ -67,7 +67,7 @@ RunConfig one_rank(const RunConfig& subject) {
 // The subject's configurations and those it is compared with.
 class Configs {
  public:
-  explicit Configs(const Options& options) : options_(options) {
+  explicit Configs(const VerifyCommand& options) : options_(options) {
     subject = load({}, options.ranks);
     if (subject.data.train.empty()) {
       throw ConfigError(options.config +
@@ -110,7 +110,7 @@ class Configs {
     overrides.insert(overrides.end(), more.begin(), more.end());
     return load_config(options_.config, overrides, ranks);
   }
-  const Options& options_;
+  const VerifyCommand& options_;
 };
 
 // `tokenizer` outlives it.
@@ -215,7 +215,7 @@ nlohmann::ordered_json to_json(const VerifyReport& report, const std::string& dt
   return document;
 }
 
-Question question_of(const Options& options, const Configs& configs, const Tokenizer* tokenizer,
+Question question_of(const VerifyCommand& options, const Configs& configs, const Tokenizer* tokenizer,
                      const Injection& injection) {
   Question question;
   question.steps = options.steps;
@@ -238,7 +238,7 @@ Question question_of(const Options& options, const Configs& configs, const Token
   return question;
 }
 
-int verify(const Options& options) {
+int verify(const VerifyCommand& options) {
   if (launched_ranks(launch_of_this_process()) > 0) {
     throw ConfigError(
         "verify runs both geometries on threads of one process; start it without a "
@@ -278,7 +278,7 @@ std::string help_of_faults() {
 Registered add_verify(CLI::App& app) {
   CLI::App* parser =
       app.add_subcommand("verify", "Compare a geometry with another, tensor by tensor");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyCommand>();
   parser->add_option("config", options->config, "TOML file of the run")->required();
   parser->add_option("overrides", options->overrides, "section.key=value ...");
   parser

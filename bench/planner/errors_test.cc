@@ -53,7 +53,7 @@ TEST(ErrorsTest, KendallTau) {
 
 // A made-up table in nanotron's form: three models whose steps are 1.25 times the planner's.
 TEST(FitTest, ConstantsComeFromOtherModelsOnly) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "tables";
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "tables";
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "playbook_nanotron_sweep.csv")
       << "model,nodes,mbs,grad_acc,gbs,dp,pp,tp,zero,tokens_per_s_per_gpu,peak_gpu_mem_gb,status,"

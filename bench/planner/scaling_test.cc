@@ -6,7 +6,7 @@
 namespace quatrain::bench {
 namespace {
 
-class WeakScaling : public testing::Test {
+class WeakScaling : public ::testing::Test {
  protected:
   const std::vector<Scaling> all_ = weak_scaling();
 };

@@ -9,9 +9,9 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
-using testing::MatchesRegex;
-using testing::ThrowsMessage;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::ThrowsMessage;
 
 TEST(Check, NamesFileLineConditionAndValues) {
   const int rows = 3;

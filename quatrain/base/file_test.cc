@@ -14,14 +14,14 @@ namespace quatrain {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
-class FileTest : public testing::Test {
+class FileTest : public ::testing::Test {
  protected:
   FileTest()
-      : folder_(fs::path(testing::TempDir()) / ("quatrain_file_" + std::to_string(::getpid()))) {
+      : folder_(fs::path(::testing::TempDir()) / ("quatrain_file_" + std::to_string(::getpid()))) {
     fs::create_directories(folder_);
   }
   ~FileTest() override { fs::remove_all(folder_); }

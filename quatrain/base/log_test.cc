@@ -14,23 +14,23 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::filesystem::path log_path() {
-  return std::filesystem::path(testing::TempDir()) /
+  return std::filesystem::path(::testing::TempDir()) /
          ("quatrain_log_" + std::to_string(::getpid()) + ".txt");
 }
 
 TEST(Log, GoesToStderrAndTheFile) {
   log_to_file(log_path());
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   log_info("loss is {finite}");
   log(LogLevel::kDebug, "only in the file");
   log_warning("slow disk");
   log_quietly("said elsewhere");
   flush_log();
-  const std::string console = testing::internal::GetCapturedStderr();
+  const std::string console = ::testing::internal::GetCapturedStderr();
   log_to_file({});
   log(LogLevel::kDebug, "after closing");
   EXPECT_EQ(console, "info: loss is {finite}\nwarning: slow disk\n");
@@ -43,12 +43,12 @@ TEST(Log, GoesToStderrAndTheFile) {
 }
 
 TEST(Log, LevelHidesFromTheConsole) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   set_log_level(LogLevel::kError);
   log_info("quiet");
   log_error("loud");
   set_log_level(LogLevel::kInfo);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "error: loud\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "error: loud\n");
 }
 
 TEST(Log, AppendsWholeLinesFromThreads) {
@@ -75,7 +75,7 @@ TEST(Log, AppendsWholeLinesFromThreads) {
 
 TEST(Log, UnwritableFileIsAStorageError) {
   EXPECT_THAT([] { log_to_file("/proc/none/log.txt"); },
-              testing::ThrowsMessage<StorageError>(HasSubstr("/proc/none/log.txt")));
+              ::testing::ThrowsMessage<StorageError>(HasSubstr("/proc/none/log.txt")));
 }
 
 }  // namespace

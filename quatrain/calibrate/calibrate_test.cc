@@ -10,7 +10,7 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 HostFacts two_ranks() { return {.memory_bytes = 16e9, .ranks = {.count = 2, .threads = 1}}; }
 

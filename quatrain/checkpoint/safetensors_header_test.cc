@@ -14,7 +14,7 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct Row {
   std::string what;

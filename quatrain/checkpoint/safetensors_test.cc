@@ -23,8 +23,8 @@
 namespace quatrain {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr double kSlack = 8.0;
@@ -32,7 +32,7 @@ constexpr double kSlack = 8.0;
 constexpr double kSlack = 1.0;
 #endif
 
-class SafetensorsTest : public testing::Test {
+class SafetensorsTest : public ::testing::Test {
  protected:
   SafetensorsTest()
       : folder_(std::filesystem::temp_directory_path() /

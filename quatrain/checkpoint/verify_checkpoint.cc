@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kLengthBytes = 8;
+constexpr std::int64_t kHeaderLengthBytes = 8;
 
 std::string where_of(std::string_view dtype, const std::vector<std::int64_t>& shape,
                      std::int64_t begin, std::int64_t end) {
@@ -69,14 +69,14 @@ class Verifier {
   void compare_header(std::size_t place, std::string_view header) {
     const FileRecord& record = reader_.manifest().files[place];
     std::uint64_t length = 0;
-    for (std::size_t i = 0; i < kLengthBytes && i < header.size(); ++i) {
+    for (std::size_t i = 0; i < kHeaderLengthBytes && i < header.size(); ++i) {
       length |= static_cast<std::uint64_t>(static_cast<unsigned char>(header[i])) << (8 * i);
     }
-    if (header.size() < kLengthBytes || length != header.size() - kLengthBytes) {
+    if (header.size() < kHeaderLengthBytes || length != header.size() - kHeaderLengthBytes) {
       throw DataError("its header has another length than the manifest says");
     }
     const SafetensorsHeader parsed =
-        parse_safetensors_header(header.substr(kLengthBytes), record.bytes - record.header_bytes);
+        parse_safetensors_header(header.substr(kHeaderLengthBytes), record.bytes - record.header_bytes);
     std::set<std::string> in_file, in_manifest;
     for (const TensorEntry& entry : parsed.tensors) {
       in_file.insert(entry.name + ": " +

@@ -14,9 +14,9 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
-using testing::Optional;
-using testing::ThrowsMessage;
+using ::testing::HasSubstr;
+using ::testing::Optional;
+using ::testing::ThrowsMessage;
 using Rows = std::vector<std::int64_t>;
 
 // What ranks 0 and 2 of the world, alone in a group, say of their calls.

@@ -20,10 +20,10 @@
 namespace quatrain {
 namespace {
 
-using testing::AllOf;
-using testing::AnyOf;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using Clock = std::chrono::steady_clock;
 using Rows = std::vector<std::int64_t>;
 using RankMain = std::function<void(std::unique_ptr<Communicator> world)>;
@@ -72,8 +72,8 @@ std::unique_ptr<Communicator> checked_only(std::unique_ptr<Communicator> world) 
 
 // ---- checked
 
-class Case079 : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Case079, testing::Values(2, 3, 4));
+class Case079 : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Case079, ::testing::Values(2, 3, 4));
 
 std::string error_of_last_rank(int n, Fault fault) {
   return error_of(n, {}, [&](std::unique_ptr<Communicator> world) {
@@ -161,7 +161,7 @@ TEST(Checked, OperationsStayAsynchronous) {
     if (comm->rank() == 0) {
       Work work = comm->all_reduce(x, ReduceOp::kSum);  // the other rank has not come yet
       EXPECT_FALSE(work.wait_until(Clock::now()));
-      EXPECT_THAT(work.absent(), testing::ElementsAre(1));
+      EXPECT_THAT(work.absent(), ::testing::ElementsAre(1));
       comm->send(at::zeros({1}), 1).wait();
       work.wait();
     } else {
@@ -252,13 +252,13 @@ std::unique_ptr<Communicator> decorate(std::unique_ptr<Communicator> world, Stac
   return make_faulty(make_counting(std::move(watched), stack.counts), std::move(rules));
 }
 
-class EveryFault : public testing::TestWithParam<std::tuple<int, Fault, Operation>> {};
+class EveryFault : public ::testing::TestWithParam<std::tuple<int, Fault, Operation>> {};
 INSTANTIATE_TEST_SUITE_P(
     Faults, EveryFault,
-    testing::Combine(
-        testing::Values(2, 3, 4),
-        testing::Values(Fault::kDrop, Fault::kThrow, Fault::kWrongShape, Fault::kOtherOperation),
-        testing::Values(Operation::kAllReduce, Operation::kAllGather, Operation::kReduceScatter,
+    ::testing::Combine(
+        ::testing::Values(2, 3, 4),
+        ::testing::Values(Fault::kDrop, Fault::kThrow, Fault::kWrongShape, Fault::kOtherOperation),
+        ::testing::Values(Operation::kAllReduce, Operation::kAllGather, Operation::kReduceScatter,
                         Operation::kAllToAll, Operation::kBroadcast)));
 
 // The operation on `comm`, well formed.

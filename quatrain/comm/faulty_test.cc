@@ -15,8 +15,8 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 using Clock = std::chrono::steady_clock;
 
 // What arrives below the faults is counted.
@@ -92,7 +92,7 @@ TEST(Faulty, AWrongShapeIsStillALegalCall) {
 TEST(FaultyDeathTest, Dies) {
   CommCounts counts;
   const auto world = faulty(counts, {{.fault = Fault::kDie}});
-  EXPECT_EXIT(world->barrier().wait(), testing::KilledBySignal(SIGKILL), "");
+  EXPECT_EXIT(world->barrier().wait(), ::testing::KilledBySignal(SIGKILL), "");
 }
 
 }  // namespace

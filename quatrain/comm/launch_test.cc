@@ -13,9 +13,9 @@
 namespace quatrain {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 using Variables = std::map<std::string, std::string>;
 
 Launch discover(const Variables& variables) {

@@ -49,9 +49,9 @@ at::Tensor reference(const std::vector<at::Tensor>& xs, ReduceOp op) {
   return result.to(xs[0].scalar_type());
 }
 
-class SumTest : public testing::TestWithParam<at::ScalarType> {};
+class SumTest : public ::testing::TestWithParam<at::ScalarType> {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, SumTest,
-                         testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kLong,
+                         ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kLong,
                                          at::kInt, at::kByte));
 
 TEST_P(SumTest, EqualsOneSourceAfterTheOther) {

@@ -16,9 +16,9 @@
 namespace quatrain {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 using Clock = std::chrono::steady_clock;
 
 constexpr Seconds kShort{0.05};

@@ -11,7 +11,7 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 static_assert(!std::is_copy_constructible_v<Work>);
 
@@ -32,9 +32,9 @@ struct Failing : Work::State {
 
 template <class F>
 std::string stderr_of(F f) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   f();
-  return testing::internal::GetCapturedStderr();
+  return ::testing::internal::GetCapturedStderr();
 }
 
 TEST(Work, WaitsOnce) {

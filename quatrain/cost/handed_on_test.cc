@@ -10,7 +10,7 @@
 namespace quatrain {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 // Rank 0 sends outputs until the first gradient shows that one has arrived; the last rank's
 // gradient has arrived when the output that its receiver made behind it is used.

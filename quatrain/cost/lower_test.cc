@@ -16,7 +16,7 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 const ModelSpec kTied = with_layers(gpt2_like(), 8);
 
@@ -34,14 +34,14 @@ int count(const std::vector<Action>& row, ActionKind kind) {
       std::count_if(row.begin(), row.end(), [kind](const Action& a) { return a.kind == kind; }));
 }
 
-class ScheduleFile : public testing::Test {
+class ScheduleFile : public ::testing::Test {
  protected:
   ~ScheduleFile() override { std::filesystem::remove(path_); }
   Plan plan_with(const std::string& text, int pp = 2, int chunks = 1, int microbatches = 4) {
     write_file_atomically(path_, text);
     return pipeline_plan(kTied, pp, {"file:" + path_, chunks}, microbatches);
   }
-  std::string path_ = testing::TempDir() + "quatrain_lower_test.csv";
+  std::string path_ = ::testing::TempDir() + "quatrain_lower_test.csv";
 };
 
 TEST_F(ScheduleFile, RunsAsTheGeneratorItCameFrom) {

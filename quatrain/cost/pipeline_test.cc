@@ -12,7 +12,7 @@
 namespace quatrain {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 std::vector<std::string> names(const ZeroShape& shape) {
   std::vector<std::string> result;

@@ -26,7 +26,7 @@ std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
          static_cast<std::uint32_t>(right);
 }
 
-std::uint64_t mix(std::uint64_t key) {
+std::uint64_t mix_key(std::uint64_t key) {
   key *= 0x9E3779B97F4A7C15U;
   return key ^ (key >> 29U);
 }
@@ -34,7 +34,7 @@ std::uint64_t mix(std::uint64_t key) {
 std::uint64_t hash_bytes(std::string_view bytes) {
   std::uint64_t hash = 0xCBF29CE484222325U ^ bytes.size();
   for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
-  return mix(hash);
+  return mix_key(hash);
 }
 
 }  // namespace
@@ -68,14 +68,14 @@ BpeMerger::BpeMerger(std::vector<std::string> tokens, const std::vector<Merge>& 
 
 void BpeMerger::insert_pair(const Merge& merge, std::int32_t rank) {
   const std::uint64_t key = pair_key(merge.left, merge.right);
-  std::size_t at = mix(key) & (pairs_.size() - 1);
+  std::size_t at = mix_key(key) & (pairs_.size() - 1);
   while (pairs_[at].key != kNoKey && pairs_[at].key != key) at = (at + 1) & (pairs_.size() - 1);
   pairs_[at] = {key, rank, merge.merged};
 }
 
 const BpeMerger::Pair* BpeMerger::find_pair(std::int32_t left, std::int32_t right) const {
   const std::uint64_t key = pair_key(left, right);
-  std::size_t at = mix(key) & (pairs_.size() - 1);
+  std::size_t at = mix_key(key) & (pairs_.size() - 1);
   while (pairs_[at].key != key) {
     if (pairs_[at].key == kNoKey) return nullptr;
     at = (at + 1) & (pairs_.size() - 1);

@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, 4> kUsualEod = {"<|endoftext|>", "<|end_o
   throw DataError(fmt::format("{}: {} is not supported; byte-level BPE (GPT-2, Llama-3, Qwen) is",
                               file.string(), what));
 }
-[[noreturn]] void damaged(const fs::path& file, const std::string& rule) {
+[[noreturn]] void damaged_tokenizer(const fs::path& file, const std::string& rule) {
   throw DataError(fmt::format("{}: damaged tokenizer: {}", file.string(), rule));
 }
 
@@ -39,7 +39,7 @@ json parse(const fs::path& file) {
   try {
     return json::parse(without_bom(read_file(file)));
   } catch (const json::exception& error) {
-    damaged(file, error.what());
+    damaged_tokenizer(file, error.what());
   }
 }
 
@@ -60,22 +60,22 @@ std::string text(const json& object, const char* key) {
 }
 
 std::int64_t id_of(const fs::path& file, const std::string& token, const json& id) {
-  if (!id.is_number_integer()) damaged(file, fmt::format("the id of \"{}\" is no integer", token));
+  if (!id.is_number_integer()) damaged_tokenizer(file, fmt::format("the id of \"{}\" is no integer", token));
   const auto value = id.get<std::int64_t>();
   if (value < 0 || value >= kMostIds) {
-    damaged(file,
+    damaged_tokenizer(file,
             fmt::format("the id of \"{}\" is {}, not within 0 to {}", token, value, kMostIds - 1));
   }
   return value;
 }
 
 void read_vocab(const fs::path& file, const json& vocab, BpeSpec& spec) {
-  if (!vocab.is_object() || vocab.empty()) damaged(file, "no vocabulary");
+  if (!vocab.is_object() || vocab.empty()) damaged_tokenizer(file, "no vocabulary");
   std::unordered_map<std::int64_t, std::string> owner;
   for (const auto& [token, id] : vocab.items()) {
     const std::int64_t value = id_of(file, token, id);
     if (const auto [at, fresh] = owner.emplace(value, token); !fresh) {
-      damaged(file, fmt::format("\"{}\" and \"{}\" have the same id {}", at->second, token, value));
+      damaged_tokenizer(file, fmt::format("\"{}\" and \"{}\" have the same id {}", at->second, token, value));
     }
     spec.vocab.emplace_back(token, value);
   }
@@ -89,7 +89,7 @@ void check_merges(const fs::path& file, const BpeSpec& spec) {
     const std::string both = left + right;
     for (const std::string& token : {left, right, both}) {
       if (known.contains(token)) continue;
-      damaged(file, fmt::format("merge {} (\"{}\" + \"{}\") needs \"{}\", which is not in the "
+      damaged_tokenizer(file, fmt::format("merge {} (\"{}\" + \"{}\") needs \"{}\", which is not in the "
                                 "vocabulary",
                                 i, left, right, token));
     }
@@ -100,13 +100,13 @@ std::pair<std::string, std::string> split_merge(const fs::path& file, std::strin
                                                 std::size_t number) {
   const std::size_t space = line.find(' ');
   if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
-    damaged(file, fmt::format("merge {} (\"{}\") is not two tokens", number, line));
+    damaged_tokenizer(file, fmt::format("merge {} (\"{}\") is not two tokens", number, line));
   }
   return {std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
 }
 
 void read_merges(const fs::path& file, const json& merges, BpeSpec& spec) {
-  if (!merges.is_array()) damaged(file, "no list of merges");
+  if (!merges.is_array()) damaged_tokenizer(file, "no list of merges");
   for (const json& merge : merges) {
     if (merge.is_string()) {
       spec.merges.push_back(
@@ -115,14 +115,14 @@ void read_merges(const fs::path& file, const json& merges, BpeSpec& spec) {
                merge[1].is_string()) {
       spec.merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
     } else {
-      damaged(file, fmt::format("merge {} is not two tokens", spec.merges.size()));
+      damaged_tokenizer(file, fmt::format("merge {} is not two tokens", spec.merges.size()));
     }
   }
   check_merges(file, spec);
 }
 
 void read_model(const fs::path& file, const json& model, BpeSpec& spec) {
-  if (!model.is_object()) damaged(file, "no \"model\"");
+  if (!model.is_object()) damaged_tokenizer(file, "no \"model\"");
   const json& type = member(model, "type");
   if (!type.is_null() && type != "BPE") unsupported(file, fmt::format("model {}", type.dump()));
   if (flag(model, "byte_fallback", false)) unsupported(file, "a BPE model with byte_fallback");
@@ -162,7 +162,7 @@ void read_split(const fs::path& file, const json& step, BpeSpec& spec) {
   const json& pattern = member(step, "pattern");
   std::string regex = text(pattern, "Regex");
   if (regex.empty()) regex = quoted(text(pattern, "String"));
-  if (regex.empty()) damaged(file, "a Split pre-tokenizer without pattern");
+  if (regex.empty()) damaged_tokenizer(file, "a Split pre-tokenizer without pattern");
   const std::string behavior = text(step, "behavior");
   const bool invert = flag(step, "invert", false);
   if (behavior == "Isolated") {
@@ -207,7 +207,7 @@ void read_added(const fs::path& file, const json& tokens, BpeSpec& spec) {
   for (const json& token : tokens) {
     BpeSpec::Added added;
     added.content = text(token, "content");
-    if (added.content.empty()) damaged(file, "an added token without content");
+    if (added.content.empty()) damaged_tokenizer(file, "an added token without content");
     added.id = id_of(file, added.content, member(token, "id"));
     added.special = flag(token, "special", false);
     added.normalized = flag(token, "normalized", !added.special);
@@ -258,7 +258,7 @@ BpeSpec read_tokenizer_json(const fs::path& file) {
     }
     read_added(file, member(root, "added_tokens"), spec);
   } catch (const json::exception& error) {
-    damaged(file, error.what());
+    damaged_tokenizer(file, error.what());
   }
   find_eod(file.parent_path(), spec);
   return spec;

@@ -13,7 +13,7 @@
 namespace quatrain {
 namespace {
 
-[[noreturn]] void damaged(const std::filesystem::path& file, const std::string& rule) {
+[[noreturn]] void damaged_index(const std::filesystem::path& file, const std::string& rule) {
   throw DataError(fmt::format("{}: damaged Megatron index: {}", file.string(), rule));
 }
 
@@ -33,9 +33,9 @@ TokenType type_of_code(const std::filesystem::path& file, int code) {
       return TokenType::kU16;
     case 6:
     case 7:
-      damaged(file, fmt::format("type code {} is a float; token ids are integers", code));
+      damaged_index(file, fmt::format("type code {} is a float; token ids are integers", code));
     default:
-      damaged(file, fmt::format("type code {} is none of 1 2 3 4 5 8", code));
+      damaged_index(file, fmt::format("type code {} is none of 1 2 3 4 5 8", code));
   }
 }
 
@@ -52,26 +52,26 @@ Arrays check_header(const MappedFile& file) {
   const std::filesystem::path& path = file.path();
   const std::byte* base = file.bytes().data();
   if (file.size() < kMegatronHeaderBytes) {
-    damaged(path, fmt::format("{} bytes are shorter than the header of {}", file.size(),
+    damaged_index(path, fmt::format("{} bytes are shorter than the header of {}", file.size(),
                               kMegatronHeaderBytes));
   }
   if (std::memcmp(base, kMegatronMagic.data(), kMegatronMagic.size()) != 0) {
-    damaged(path, "the file does not begin with MMIDIDX");
+    damaged_index(path, "the file does not begin with MMIDIDX");
   }
   if (const auto version = load<std::uint64_t>(base + 9); version != 1) {
-    damaged(path, fmt::format("version {} instead of 1", version));
+    damaged_index(path, fmt::format("version {} instead of 1", version));
   }
   const auto sequences = load<std::uint64_t>(base + 18);
   const auto boundaries = load<std::uint64_t>(base + 26);
   const auto room = static_cast<std::uint64_t>(file.size() - kMegatronHeaderBytes);
   if (sequences > room / 12 || boundaries > (room - 12 * sequences) / 8) {
-    damaged(path, fmt::format("{} sequences and {} document boundaries need more than its {} bytes "
+    damaged_index(path, fmt::format("{} sequences and {} document boundaries need more than its {} bytes "
                               "(truncated?)",
                               sequences, boundaries, file.size()));
   }
   const std::uint64_t rest = room - 12 * sequences - 8 * boundaries;
   if (rest != 0 && rest != sequences) {
-    damaged(path, fmt::format("{} bytes after the last array; {} sequences allow 0 or {}", rest,
+    damaged_index(path, fmt::format("{} bytes after the last array; {} sequences allow 0 or {}", rest,
                               sequences, sequences));
   }
   return {base, static_cast<std::int64_t>(sequences), static_cast<std::int64_t>(boundaries)};
@@ -84,10 +84,10 @@ std::vector<std::int64_t> sequence_begins(const std::filesystem::path& path, con
   std::int64_t tokens = 0;
   for (std::int64_t i = 0; i < arrays.sequences; ++i) {
     const auto length = load<std::int32_t>(arrays.lengths() + 4 * i);
-    if (length < 0) damaged(path, fmt::format("sequence {} has length {}", i, length));
+    if (length < 0) damaged_index(path, fmt::format("sequence {} has length {}", i, length));
     const auto pointer = load<std::int64_t>(arrays.pointers() + 8 * i);
     if (pointer != tokens * id_bytes) {
-      damaged(path, fmt::format("sequence {} points at byte {}; the one before ends at {}", i,
+      damaged_index(path, fmt::format("sequence {} points at byte {}; the one before ends at {}", i,
                                 pointer, tokens * id_bytes));
     }
     tokens += length;
@@ -106,7 +106,7 @@ MegatronIndex read_megatron_index(const std::filesystem::path& idx, std::int64_t
   const std::vector<std::int64_t> begins = sequence_begins(idx, arrays, width(index.type));
   index.tokens = begins.back();
   if (index.tokens * width(index.type) != bin_bytes) {
-    damaged(idx, fmt::format("{} ids of {} bytes are {} bytes, but the .bin has {} (of another "
+    damaged_index(idx, fmt::format("{} ids of {} bytes are {} bytes, but the .bin has {} (of another "
                              "width, truncated, or of another index)",
                              index.tokens, width(index.type), index.tokens * width(index.type),
                              bin_bytes));
@@ -115,14 +115,14 @@ MegatronIndex read_megatron_index(const std::filesystem::path& idx, std::int64_t
   for (std::int64_t i = 0; i < arrays.boundaries; ++i) {
     const auto boundary = load<std::int64_t>(arrays.documents() + 8 * i);
     if (boundary < last || boundary > arrays.sequences || (i == 0 && boundary != 0)) {
-      damaged(idx, fmt::format("document boundary {} is {}; boundaries ascend from 0 to {}", i,
+      damaged_index(idx, fmt::format("document boundary {} is {}; boundaries ascend from 0 to {}", i,
                                boundary, arrays.sequences));
     }
     last = boundary;
     index.document_begins.push_back(begins[static_cast<std::size_t>(boundary)]);
   }
   if (last != arrays.sequences) {
-    damaged(idx, fmt::format("the documents end at sequence {} of {}", last, arrays.sequences));
+    damaged_index(idx, fmt::format("the documents end at sequence {} of {}", last, arrays.sequences));
   }
   return index;
 }

@@ -13,19 +13,20 @@
 #include "quatrain/data/utf8.h"
 
 namespace quatrain {
-namespace {
 
-constexpr std::string_view kWhiteSpace =
-    R"(\x09-\x0D\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
-
-struct Deleter {
+struct FreePcre2 {
   void operator()(pcre2_code* p) const { pcre2_code_free(p); }
   void operator()(pcre2_match_data* p) const { pcre2_match_data_free(p); }
   void operator()(pcre2_match_context* p) const { pcre2_match_context_free(p); }
   void operator()(pcre2_jit_stack* p) const { pcre2_jit_stack_free(p); }
 };
 template <class T>
-using Owned = std::unique_ptr<T, Deleter>;
+using OwnedPcre2 = std::unique_ptr<T, FreePcre2>;
+
+namespace {
+
+constexpr std::string_view kWhiteSpace =
+    R"(\x09-\x0D\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 
 std::string error_text(int code) {
   std::array<PCRE2_UCHAR, 256> text{};
@@ -78,7 +79,7 @@ std::string to_pcre2(std::string_view oniguruma) {
 }
 
 struct PreSplit::Code {
-  Owned<pcre2_code> code;
+  OwnedPcre2<pcre2_code> code;
   bool jit = false;
 };
 
@@ -104,9 +105,9 @@ PreSplit& PreSplit::operator=(PreSplit&&) noexcept = default;
 void PreSplit::split(std::string_view text,
                      const std::function<void(std::string_view)>& visit) const {
   const pcre2_code* code = code_->code.get();
-  const Owned<pcre2_match_data> data(pcre2_match_data_create_from_pattern(code, nullptr));
-  const Owned<pcre2_match_context> context(pcre2_match_context_create(nullptr));
-  const Owned<pcre2_jit_stack> stack(pcre2_jit_stack_create(32 << 10, 8 << 20, nullptr));
+  const OwnedPcre2<pcre2_match_data> data(pcre2_match_data_create_from_pattern(code, nullptr));
+  const OwnedPcre2<pcre2_match_context> context(pcre2_match_context_create(nullptr));
+  const OwnedPcre2<pcre2_jit_stack> stack(pcre2_jit_stack_create(32 << 10, 8 << 20, nullptr));
   pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const auto match = [&](std::size_t from) {

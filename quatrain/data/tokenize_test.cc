@@ -92,10 +92,10 @@ TEST(TokenizeTest, case_112_NoEndOfDocumentTokenIsAClearError) {
   // A byte-level vocabulary without added tokens.
   const Scratch folder;
   open_tokenizer("bytes")->save(folder.folder());
-  std::string json = read_file(folder.path("tokenizer.json"));
-  const auto at = json.find("\"added_tokens\": [");
-  json.replace(at, json.find(']', at) - at + 1, "\"added_tokens\": []");
-  const auto tokenizer = open_tokenizer(folder.write("x.json", json).string());
+  std::string text = read_file(folder.path("tokenizer.json"));
+  const auto at = text.find("\"added_tokens\": [");
+  text.replace(at, text.find(']', at) - at + 1, "\"added_tokens\": []");
+  const auto tokenizer = open_tokenizer(folder.write("x.json", text).string());
   EXPECT_FALSE(tokenizer->eod_id().has_value());
   const auto input = scratch.write("a.txt", "hello");
   EXPECT_THAT(

@@ -47,8 +47,8 @@ class ByteTokenizer : public Tokenizer {
 };
 
 std::unique_ptr<Tokenizer> open_folder(const fs::path& folder) {
-  if (const fs::path json = folder / "tokenizer.json"; fs::exists(json)) {
-    return make_bpe_tokenizer(read_tokenizer_json(json));
+  if (const fs::path file = folder / "tokenizer.json"; fs::exists(file)) {
+    return make_bpe_tokenizer(read_tokenizer_json(file));
   }
   if (const fs::path model = folder / "tokenizer.model"; fs::exists(model)) {
     return open_sentencepiece(model);

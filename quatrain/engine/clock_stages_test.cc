@@ -81,7 +81,7 @@ void expect_messages_in_order(const Ran& run) {
   }
 }
 
-class ClockStages : public testing::TestWithParam<std::pair<const char*, int>> {};
+class ClockStages : public ::testing::TestWithParam<std::pair<const char*, int>> {};
 
 TEST_P(ClockStages, RunTheRowsInTheirTime) {
   const auto& [name, chunks] = GetParam();
@@ -98,7 +98,7 @@ TEST_P(ClockStages, RunTheRowsInTheirTime) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, ClockStages,
-                         testing::Values(std::pair{"1f1b", 1}, std::pair{"interleaved-1f1b", 2},
+                         ::testing::Values(std::pair{"1f1b", 1}, std::pair{"interleaved-1f1b", 2},
                                          std::pair{"zb-h1", 1}, std::pair{"zb-v", 2}),
                          [](const auto& param) {
                            std::string text = param.param.first;

@@ -17,10 +17,10 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
-class ExecutorTest : public testing::Test {
+class ExecutorTest : public ::testing::Test {
  protected:
   RankThread prologue_{{.threads = 1}};
 };

@@ -60,7 +60,7 @@ TEST(RunTimeline, ClocksTheRowsWithTheirOwnDurations) {
   const RunTimeline timeline = run();
   EXPECT_EQ(timeline.simulated_us, 83.0);
   EXPECT_EQ(timeline.begin_us, 100.0);
-  EXPECT_THAT(to_table(timeline), testing::HasSubstr("late receive"));
+  EXPECT_THAT(to_table(timeline), ::testing::HasSubstr("late receive"));
 }
 
 TEST(RunTimeline, EventsSurviveTheChromeTrace) {

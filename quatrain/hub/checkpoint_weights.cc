@@ -13,20 +13,9 @@
 #include "quatrain/base/text.h"
 #include "quatrain/checkpoint/box.h"
 #include "quatrain/checkpoint/safetensors_dtype.h"
+#include "quatrain/hub/few_names.h"
 
 namespace quatrain {
-namespace {
-
-constexpr std::size_t kNamesShown = 5;
-
-std::string some(std::string_view what, const std::vector<std::string>& names) {
-  if (names.empty()) return "";
-  const std::size_t shown = std::min(names.size(), kNamesShown);
-  return fmt::format("; {} {}: {}{}", names.size(), what, join(std::span(names).first(shown), ", "),
-                     shown < names.size() ? ", ..." : "");
-}
-
-}  // namespace
 
 CheckpointWeights::CheckpointWeights(CheckpointReader& reader, const ModelSpec& spec)
     : reader_(reader) {
@@ -59,7 +48,7 @@ CheckpointWeights::CheckpointWeights(CheckpointReader& reader, const ModelSpec& 
     if (!near.empty()) name += fmt::format(" (is it {}?)", near[0]);
   }
   const std::string text =
-      some("missing", missing) + some("not in the model", extra) + some("that do not fit", misfits);
+      few_names("missing", missing) + few_names("not in the model", extra) + few_names("that do not fit", misfits);
   if (!text.empty()) {
     throw DataError(fmt::format("{}: not the weights of its own configuration's model{}",
                                 reader.path().string(), text));

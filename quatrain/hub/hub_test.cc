@@ -23,9 +23,9 @@ namespace quatrain {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr const char* kGpt2Config = R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 2,
   "n_head": 2, "n_positions": 12, "vocab_size": 11, "bos_token_id": 1, "eos_token_id": 2})";
@@ -62,7 +62,7 @@ void expect_equal(const Model& a, const Model& b) {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-class HubTest : public testing::Test {
+class HubTest : public ::testing::Test {
  protected:
   HubTest() : folder_(fs::temp_directory_path() / fmt::format("quatrain_hub_{}", ::getpid())) {
     fs::remove_all(folder_);

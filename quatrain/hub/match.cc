@@ -11,12 +11,12 @@
 #include "quatrain/base/error.h"
 #include "quatrain/base/log.h"
 #include "quatrain/base/text.h"
+#include "quatrain/hub/few_names.h"
 
 namespace quatrain {
 namespace {
 
 constexpr std::string_view kHead = "lm_head.weight";
-constexpr std::size_t kNamesShown = 5;
 
 bool is_float(std::string_view dtype) {
   constexpr std::array<std::string_view, 4> kFloats{"F32", "BF16", "F16", "F64"};
@@ -125,16 +125,9 @@ void HubMatch::check_tied_head() {
 
 void HubMatch::refuse() {
   std::string text;
-  auto add = [&text](std::string_view what, const std::vector<std::string>& names) {
-    if (names.empty()) return;
-    const std::size_t shown = std::min(names.size(), kNamesShown);
-    text +=
-        fmt::format("; {} {}: {}{}", names.size(), what, join(std::span(names).first(shown), ", "),
-                    shown < names.size() ? ", ..." : "");
-  };
-  if (!options_.allow_missing) add("missing", with_nearest());
-  if (!options_.allow_extra) add("not in the model", extra_);
-  add("that do not fit", misfits_);
+  if (!options_.allow_missing) text += few_names("missing", with_nearest());
+  if (!options_.allow_extra) text += few_names("not in the model", extra_);
+  text += few_names("that do not fit", misfits_);
   if (!text.empty()) {
     throw DataError(
         fmt::format("{}: {} of the model's {} tensors can be loaded{}", files_.folder().string(),

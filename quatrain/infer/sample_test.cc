@@ -15,8 +15,8 @@
 namespace quatrain {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr int kDraws = 100'000;
 

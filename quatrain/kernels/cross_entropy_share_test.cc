@@ -67,7 +67,7 @@ TEST(CrossEntropyShare, case_016_EqualsTheWholeVocabulary) {
   for (const auto& [dtype, tolerance] : {std::pair{at::kDouble, 1e-12}, {at::kFloat, 1e-6}}) {
     for (const double spread : {1.0, 80.0}) {
       for (const int shares : {1, 2, 3, 4, 8}) {
-        SCOPED_TRACE(testing::Message() << shares << " shares, spread " << spread);
+        SCOPED_TRACE(::testing::Message() << shares << " shares, spread " << spread);
         const at::Tensor logits = at::randn({37, kVocab}).clamp(-1, 1).mul(spread).to(dtype);
         const at::Tensor labels = boundary_labels(37, shares);
         at::Tensor whole = logits.clone();

@@ -44,7 +44,7 @@ double error(const at::Tensor& got, const at::Tensor& want) {
   return most > 0.0 ? difference / most : difference;
 }
 
-class CrossEntropyOf : public testing::TestWithParam<at::ScalarType> {
+class CrossEntropyOf : public ::testing::TestWithParam<at::ScalarType> {
  protected:
   double sums_tolerance() const { return GetParam() == at::kDouble ? 1e-12 : 2e-6; }
   double gradient_tolerance() const {
@@ -140,7 +140,7 @@ TEST_P(CrossEntropyOf, bits_do_not_depend_on_threads_or_rows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(dtypes, CrossEntropyOf,
-                         testing::Values(at::kFloat, at::kDouble, at::kBFloat16),
+                         ::testing::Values(at::kFloat, at::kDouble, at::kBFloat16),
                          [](const auto& dtype) { return std::string(c10::toString(dtype.param)); });
 
 TEST(CrossEntropy, refuses_labels_outside_the_vocabulary) {

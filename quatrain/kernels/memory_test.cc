@@ -16,7 +16,7 @@
 namespace quatrain {
 namespace {
 
-class Memory : public testing::Test {
+class Memory : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { install_counting_allocator(); }
 };

@@ -37,7 +37,7 @@ void expect_same_on_every_team(const F& f) {
   at::set_num_threads(before);
 }
 
-class ReduceOf : public testing::TestWithParam<at::ScalarType> {};
+class ReduceOf : public ::testing::TestWithParam<at::ScalarType> {};
 
 TEST_P(ReduceOf, add_rows_equals_column_sums) {
   for (const std::int64_t rows : {0, 1, 37}) {
@@ -116,7 +116,7 @@ TEST_P(ReduceOf, embedding_gradient_in_order) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(dtypes, ReduceOf, testing::Values(at::kFloat, at::kDouble, at::kBFloat16),
+INSTANTIATE_TEST_SUITE_P(dtypes, ReduceOf, ::testing::Values(at::kFloat, at::kDouble, at::kBFloat16),
                          [](const auto& dtype) { return std::string(c10::toString(dtype.param)); });
 
 TEST(Embedding, refuses_ids_outside_the_vocabulary) {

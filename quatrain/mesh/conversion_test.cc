@@ -14,10 +14,10 @@
 namespace quatrain {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::ThrowsMessage;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::ThrowsMessage;
 using Shape = std::vector<std::int64_t>;
 using Kind = CollectiveKind;
 
@@ -277,7 +277,7 @@ TEST(ConversionProperty, TheListGivesTheWantedLayout) {
       ranks = moved;
     }
     ASSERT_EQ(ranks, lay_out(to, shape, mesh));
-    if (testing::Test::HasFailure()) break;
+    if (::testing::Test::HasFailure()) break;
   }
   EXPECT_EQ(kinds.size(), 5U);  // every kind was exercised
 }

@@ -11,10 +11,10 @@
 namespace quatrain {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 const std::vector<Axis> kDefaultOrder = {Axis::kPp, Axis::kDpReplicate, Axis::kDpShard, Axis::kCp,
                                          Axis::kTp};
@@ -144,7 +144,7 @@ TEST(MeshProperty, GroupsPartitionTheRanks) {
       ASSERT_EQ(static_cast<int>(group.size()), mesh.degree(axes)) << mesh.to_string();
       for (int member : group) ++seen[static_cast<std::size_t>(member)];
     }
-    ASSERT_THAT(seen, testing::Each(1)) << mesh.to_string() << " over " << to_string(axes);
+    ASSERT_THAT(seen, ::testing::Each(1)) << mesh.to_string() << " over " << to_string(axes);
   }
 }
 

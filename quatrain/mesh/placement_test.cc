@@ -13,7 +13,7 @@
 namespace quatrain {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 using Shape = std::vector<std::int64_t>;
 
 Mesh tp(int degree, int rank) { return Mesh({1, 1, 1, 1, degree, 1, 1, 1, 1}, rank); }

@@ -11,7 +11,7 @@
 namespace quatrain {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 using Shapes = std::vector<std::vector<std::int64_t>>;
 
 TEST(RowCut, EvenWhereRowsAllowIt) {
@@ -70,7 +70,7 @@ TEST(RowCut, AllCutsAreAllowedAndRise) {
     EXPECT_EQ(cuts.front(), 0);
     EXPECT_EQ(cuts.back(), begin);
     for (std::size_t i = 0; i < cuts.size(); ++i) {
-      EXPECT_THAT(allowed, testing::Contains(cuts[i]));
+      EXPECT_THAT(allowed, ::testing::Contains(cuts[i]));
       if (i == 0) continue;
       EXPECT_LE(cuts[i - 1], cuts[i]);
       EXPECT_LE(cuts[i] - cuts[i - 1], begin / pieces + 1 + widest);

@@ -73,7 +73,7 @@ TEST(LrSchedule, NamesItsKinds) {
     (void)lr_schedule_kind("cosin");
     FAIL();
   } catch (const ConfigError& e) {
-    EXPECT_THAT(e.what(), testing::HasSubstr("constant linear cosine wsd inverse_sqrt"));
+    EXPECT_THAT(e.what(), ::testing::HasSubstr("constant linear cosine wsd inverse_sqrt"));
   }
 }
 

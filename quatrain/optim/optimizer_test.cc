@@ -132,7 +132,7 @@ std::string case_lines(Units& units) {
   return sizes + "\n" + decays + "\n" + lines;
 }
 
-class AgainstTorch : public testing::Test {
+class AgainstTorch : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = std::filesystem::temp_directory_path() / fmt::format("optimizer_test.{}", getpid());

@@ -108,7 +108,7 @@ int expect_the_books(const std::vector<BooksCase>& all) {
     const MicrobatchTimes& times = table.at(c.g);
     const PipelineLoad pipeline(c.g.schedule, c.g.pp, c.g.chunks, table.kinds(), cut);
     for (int rank = 0; rank < c.g.pp; ++rank, ++compared) {
-      SCOPED_TRACE(testing::Message()
+      SCOPED_TRACE(::testing::Message()
                    << to_plan(c.job, c.g, cut).schedule << " tp" << c.g.tp << " pp" << c.g.pp
                    << " zero" << c.g.zero << " micro-batches " << c.g.microbatches << " cp"
                    << c.g.cp << " " << c.g.cp_style.name << " seq " << c.job.seq << " rank "

@@ -24,15 +24,15 @@ TEST(Cluster, EveryEntryOfTheCatalogueReads) {
 }
 
 TEST(Cluster, AWrongNameOffersNearOnes) {
-  EXPECT_THAT(refusal([] { cluster("h100-sxm-80g"); }), testing::HasSubstr("h100-sxm-80gb"));
+  EXPECT_THAT(refusal([] { cluster("h100-sxm-80g"); }), ::testing::HasSubstr("h100-sxm-80gb"));
 }
 
 TEST(Cluster, AllProblemsOfAFileAtOnce) {
   const std::string text =
       refusal([] { cluster_from_toml("peak_bf16 = 0\nmemory_byte = 1\n", "x.toml"); });
-  EXPECT_THAT(text, testing::HasSubstr("did you mean memory_bytes"));
-  EXPECT_THAT(text, testing::HasSubstr("peak_bf16: is out of range"));
-  EXPECT_THAT(text, testing::HasSubstr("topology"));
+  EXPECT_THAT(text, ::testing::HasSubstr("did you mean memory_bytes"));
+  EXPECT_THAT(text, ::testing::HasSubstr("peak_bf16: is out of range"));
+  EXPECT_THAT(text, ::testing::HasSubstr("topology"));
 }
 
 }  // namespace

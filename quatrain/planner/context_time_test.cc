@@ -115,7 +115,7 @@ TEST(Context, PlansRoundTrip) {
     EXPECT_EQ(geometry_of(plan_from_json(to_json(to_plan(job, g, {32})))), g);
   }
   EXPECT_THAT(to_string(shared(4, {"hybrid", 2, false})),
-              testing::HasSubstr("cp4 hybrid/2+contiguous"));
+              ::testing::HasSubstr("cp4 hybrid/2+contiguous"));
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ TEST(Memory, QuickFormsAreNearTheBooks) {
       const MemoryParts exact = booked_memory(c.job, table.at(c.g), pipeline, c.g, cut, rank);
       const MemoryParts m = memory_of(c.job, table.at(c.g), pipeline, c.g,
                                       rank_work(c.job, table.at(c.g), pipeline, rank));
-      SCOPED_TRACE(testing::Message()
+      SCOPED_TRACE(::testing::Message()
                    << "tp" << c.g.tp << " pp" << c.g.pp << " zero" << c.g.zero << " "
                    << c.g.schedule << " recompute " << name(c.g.recompute) << " rank " << rank);
       // ZeRO's pieces end on rows: a bound below.

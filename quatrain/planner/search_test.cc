@@ -72,7 +72,7 @@ TEST(Search, case_164_WhatCannotFitSaysWhatWould) {
   const SearchResult result = search(job, SearchRequest{});
   EXPECT_TRUE(result.plans.empty());
   ASSERT_TRUE(result.nearest.has_value());
-  EXPECT_THAT(why_nothing(job, result), testing::HasSubstr("of 74.51 GiB"));
+  EXPECT_THAT(why_nothing(job, result), ::testing::HasSubstr("of 74.51 GiB"));
   const std::optional<int> fewest = fewest_gpus(job, SearchRequest{});
   ASSERT_TRUE(fewest.has_value());
   EXPECT_GE(*fewest * job.cluster.memory_bytes, 18.0 * 405e9);
@@ -141,7 +141,7 @@ TEST(Search, StylesOfContext) {
   // 32 heads.
   SearchRequest request;
   request.fixed = parse_fixed("cp=64,cp_style=ulysses");
-  EXPECT_THAT(why_nothing(job, search(job, request)), testing::HasSubstr("share the heads"));
+  EXPECT_THAT(why_nothing(job, search(job, request)), ::testing::HasSubstr("share the heads"));
   EXPECT_THROW(parse_fixed("cp_style=star"), ConfigError);
   EXPECT_THROW(parse_fixed("cp_balance=even"), ConfigError);
 }
@@ -158,9 +158,9 @@ TEST(Search, WhyNotNamesWhatGrows) {
   request.fixed = parse_fixed("tp=1,pp=1,zero=0");
   request.must_fit = false;
   const RankedPlan whole = search(job, request).plans.front();
-  EXPECT_THAT(why_not(job, first, whole), testing::StartsWith("does not fit"));
+  EXPECT_THAT(why_not(job, first, whole), ::testing::StartsWith("does not fit"));
   const RankedPlan other = best(job, "tp=8,pp=8");
-  EXPECT_THAT(why_not(job, first, other), testing::HasSubstr("% time, most of it"));
+  EXPECT_THAT(why_not(job, first, other), ::testing::HasSubstr("% time, most of it"));
 }
 
 TEST(Search, ExplainsInTheOrderOfTheGoldenRule) {

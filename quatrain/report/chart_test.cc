@@ -13,8 +13,8 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 int count(const std::string& text, const std::string& part) {
   int found = 0;

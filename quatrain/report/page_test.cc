@@ -12,8 +12,8 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string line(int step, double loss) {
   return fmt::format(

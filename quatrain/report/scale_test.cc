@@ -9,7 +9,7 @@
 namespace quatrain {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 std::vector<std::string> texts(const Scale& scale) {
   std::vector<std::string> result;

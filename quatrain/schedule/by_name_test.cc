@@ -10,10 +10,10 @@
 namespace quatrain {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
-using testing::ThrowsMessage;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::ThrowsMessage;
 
 TEST(MakeSchedule, ByName) {
   EXPECT_EQ(make_schedule("gpipe", {.num_ranks = 2, .num_microbatches = 3}), gpipe(2, 3));

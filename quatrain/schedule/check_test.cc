@@ -14,10 +14,10 @@
 namespace quatrain {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string problems(std::string_view csv) { return to_string(check(schedule_from_csv(csv))); }
 
@@ -107,7 +107,7 @@ TEST(Check, ShapeFirst) {
   EXPECT_THAT(to_string(check(schedule)), HasSubstr("stage 1 is placed on rank 5 of 2"));
   schedule.rank_of_stage[0].pop_back();
   EXPECT_THAT(to_string(check(schedule)), HasSubstr("replica 0 places 1 of 2 stages"));
-  EXPECT_THAT(to_string(check(Schedule{})), Not(testing::IsEmpty()));
+  EXPECT_THAT(to_string(check(Schedule{})), Not(::testing::IsEmpty()));
 }
 
 // The rules that a text of rows breaks, once each.

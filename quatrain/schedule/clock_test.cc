@@ -13,10 +13,10 @@
 namespace quatrain {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 // F and the halves take 1 for a whole rank, messages nothing.
 Timeline at_unit_times(const Schedule& schedule) {

@@ -32,7 +32,7 @@ struct Golden {
 // DualPipe-V's rows are also PyTorch's, ZB-V's also sail-sg's hand form. Two things on which
 // implementations differ: looped BFS runs its backwards in reverse, as PyTorch does; gpipe runs
 // them in the order of the forwards, as PyTorch does and the paper does not.
-class Orders : public testing::TestWithParam<Golden> {};
+class Orders : public ::testing::TestWithParam<Golden> {};
 
 TEST_P(Orders, AreThoseOfOtherImplementations) {
   const auto& [file, name, chunks] = GetParam();
@@ -43,7 +43,7 @@ TEST_P(Orders, AreThoseOfOtherImplementations) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, Orders,
-                         testing::Values(Golden{"gpipe", "gpipe", 1}, Golden{"1f1b", "1f1b", 1},
+                         ::testing::Values(Golden{"gpipe", "gpipe", 1}, Golden{"1f1b", "1f1b", 1},
                                          Golden{"eager1f1b", "eager-1f1b", 1},
                                          Golden{"interleaved1f1b_v2", "interleaved-1f1b", 2},
                                          Golden{"loopedbfs_v2", "looped-bfs", 2},

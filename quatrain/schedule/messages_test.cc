@@ -116,7 +116,7 @@ TEST(WithMessages, case_073_ReceivesAtTheirUseDeadlock) {
       "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0F2,0SEND_F2,0RECV_B1,0B1,0RECV_B2,0B2\n"
       "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1RECV_F2,1F2,1B2,1SEND_B2\n");
   EXPECT_EQ(run_blocking(naive), Outcome::kDeadlock);
-  EXPECT_THAT(to_string(check(naive)), testing::HasSubstr("deadlock"));
+  EXPECT_THAT(to_string(check(naive)), ::testing::HasSubstr("deadlock"));
 }
 
 }  // namespace

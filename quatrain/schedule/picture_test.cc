@@ -12,9 +12,9 @@
 namespace quatrain {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 Timeline timed(const Schedule& schedule, const RankTimes& times = {}) {
   return simulate(schedule, even_durations(schedule, times));

@@ -14,10 +14,10 @@
 namespace quatrain {
 namespace {
 
-using testing::Each;
-using testing::HasSubstr;
-using testing::Le;
-using testing::ThrowsMessage;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Le;
+using ::testing::ThrowsMessage;
 
 // One activation is 34h + 5as bytes a token and layer, of which the weight half needs 32h (Zero
 // Bubble, arXiv:2401.10241, table 1; s 1024).
@@ -69,7 +69,7 @@ Schedule of_row(const Row& row, double limit) {
 
 TEST(ZeroBubblePaper, Table5) {
   for (const Row& row : kTable5) {
-    SCOPED_TRACE(testing::Message() << "p " << row.p << " m " << row.m);
+    SCOPED_TRACE(::testing::Message() << "p " << row.p << " m " << row.m);
     EXPECT_EQ(rounded(bubble_rate(one_f_one_b(row.p, row.m), row.times)), row.f1b1);
     EXPECT_EQ(rounded(bubble_rate(zero_bubble_h1(row.p, row.m), row.times)), row.zb_h1);
     EXPECT_EQ(rounded(bubble_rate(zero_bubble_h2(row.p, row.m), row.times)), row.zb_h2);
@@ -168,7 +168,7 @@ TEST(ZbAuto, CheckAndLimitOverAGrid) {
   for (int p : {1, 2, 3, 4, 8, 16}) {
     for (int m : {1, 2, 3, 7, 8, 33}) {
       for (int limit : {1, 2, p, 2 * p}) {
-        SCOPED_TRACE(testing::Message() << "p " << p << " m " << m << " limit " << limit);
+        SCOPED_TRACE(::testing::Message() << "p " << p << " m " << m << " limit " << limit);
         const Schedule schedule = zb_auto(p, m, unit_costs(static_cast<double>(limit) / p));
         EXPECT_EQ(to_string(check(schedule)), "");
         EXPECT_THAT(peak_stash(schedule), Each(Le(limit)));

@@ -11,7 +11,7 @@ namespace quatrain {
 namespace {
 
 using Json = nlohmann::json;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Json llama() {
   return {{"model_type", "llama"},

@@ -17,7 +17,7 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr const char* kTiny = "[model]\nname = \"tiny-llama\"\n[training]\nseq_len = 64\n";
 

@@ -12,8 +12,8 @@
 namespace quatrain {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::map<std::string, LocalParameter> by_name(const ModelSpec& model, const TensorSplit& split) {
   std::map<std::string, LocalParameter> result;
@@ -25,7 +25,7 @@ TEST(TensorSplit, BoxesOfAllRanksAreTheModel) {
   for (const char* name : {"tiny-gpt2", "tiny-llama", "tiny-qwen2", "tiny-qwen3"}) {
     const ModelSpec model = catalog_model(name).spec;
     for (int degree : {1, 2, 4, 8}) {
-      SCOPED_TRACE(testing::Message() << name << " tp " << degree);
+      SCOPED_TRACE(::testing::Message() << name << " tp " << degree);
       std::map<std::string, std::int64_t> held;
       for (int rank = 0; rank < degree; ++rank) {
         for (const LocalParameter& p : local_parameters(model, {degree, rank, true})) {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kExplained = 1e-3;  // of the error may stay unexplained by a pattern
 
-double largest(const at::Tensor& x) { return x.numel() == 0 ? 0.0 : x.abs().max().item<double>(); }
+double largest_of(const at::Tensor& x) { return x.numel() == 0 ? 0.0 : x.abs().max().item<double>(); }
 
 // Sets of axes with more than one rank each, the smallest first: a collective may run over several
 // at once.
@@ -93,11 +93,11 @@ class Patterns {
         tolerance_(looked.tolerance) {
     want_ = want.to(at::kDouble);
     whole_ = assemble(got).to(at::kDouble);
-    bound_ = tolerance_ * largest(want_);
+    bound_ = tolerance_ * largest_of(want_);
     for (const Piece& piece : got.pieces) {
       pieces_.push_back({piece.rank, piece.box, piece.values.to(at::kDouble)});
     }
-    const double error = largest(whole_.sub(want_));
+    const double error = largest_of(whole_.sub(want_));
     explained_ = std::max(bound_, kExplained * error);
   }
 
@@ -114,10 +114,10 @@ class Patterns {
     return std::abs(factor / whole - 1.0) <= std::max(kExplained, tolerance_);
   }
   bool right(const Piece& piece) const {
-    return largest(piece.values.sub(within(want_, piece.box))) <= bound_;
+    return largest_of(piece.values.sub(within(want_, piece.box))) <= bound_;
   }
   bool same(const at::Tensor& a, const at::Tensor& b) const {
-    return a.sizes() == b.sizes() && largest(a.sub(b)) <= explained_;
+    return a.sizes() == b.sizes() && largest_of(a.sub(b)) <= explained_;
   }
   std::vector<Line> lines(AxisSet axes) const;
   std::vector<std::vector<const Piece*>> copies(AxisSet axes) const;
@@ -209,7 +209,7 @@ Diagnosis Patterns::copies_that_differ() const {
     const auto groups = copies(axes);
     const bool equal = std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
       return std::all_of(group.begin(), group.end(), [&](const Piece* piece) {
-        return largest(piece->values.sub(group.front()->values)) <= bound_;
+        return largest_of(piece->values.sub(group.front()->values)) <= bound_;
       });
     });
     if (equal) continue;
@@ -341,9 +341,9 @@ std::optional<double> common_factor(const at::Tensor& got, const at::Tensor& wan
   const double norm = b.mul(b).sum().item<double>();
   if (a.sizes() != b.sizes() || norm == 0.0) return std::nullopt;
   const double factor = a.mul(b).sum().item<double>() / norm;
-  const double unexplained = largest(a.sub(b.mul(factor)));
-  const double error = largest(a.sub(b));
-  const double rounding = std::min(tolerance * largest(b), 0.25 * error);
+  const double unexplained = largest_of(a.sub(b.mul(factor)));
+  const double error = largest_of(a.sub(b));
+  const double rounding = std::min(tolerance * largest_of(b), 0.25 * error);
   if (!(unexplained <= std::max(kExplained * error, rounding))) return std::nullopt;
   return factor;
 }

@@ -90,7 +90,7 @@ std::vector<Setting> settings(const std::vector<Dtype>& dtypes) {
   return result;
 }
 
-class BooksTest : public testing::Test {
+class BooksTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { install_counting_allocator(); }
   MemoryOwner memory_;

@@ -30,7 +30,7 @@ fs::path root() {
 }
 
 // Runs the script once for all tests of this process.
-class ReferenceNumbers : public testing::Environment {
+class ReferenceNumbers : public ::testing::Environment {
  public:
   void SetUp() override {
     fs::create_directories(root());
@@ -42,7 +42,7 @@ class ReferenceNumbers : public testing::Environment {
   }
   void TearDown() override { fs::remove_all(root()); }
 };
-const auto* const kEnvironment = testing::AddGlobalTestEnvironment(new ReferenceNumbers);
+const auto* const kEnvironment = ::testing::AddGlobalTestEnvironment(new ReferenceNumbers);
 
 double relative_error(const at::Tensor& ours, const at::Tensor& theirs) {
   EXPECT_EQ(ours.sizes(), theirs.sizes());
@@ -58,7 +58,7 @@ struct Precision {
   double tolerance;
 };
 
-class Parity : public testing::TestWithParam<std::tuple<const char*, Precision>> {
+class Parity : public ::testing::TestWithParam<std::tuple<const char*, Precision>> {
  protected:
   Parity()
       : folder_(root() / std::get<0>(GetParam())),
@@ -186,14 +186,14 @@ TEST(Routers, case_152_bf16_models_choose_the_reference_s_experts) {
 
 INSTANTIATE_TEST_SUITE_P(
     Transformers, Parity,
-    testing::Combine(testing::Values("gpt2", "gpt2_untied_erf", "llama_gqa", "llama_mha_tied",
+    ::testing::Combine(::testing::Values("gpt2", "gpt2_untied_erf", "llama_gqa", "llama_mha_tied",
                                      "llama_mqa_bias", "llama_31_gqa", "llama_31_gqa_tied",
                                      "llama_linear", "llama_yarn", "qwen2_gqa_tied", "qwen2_mha",
                                      "qwen2_window", "qwen2_window_upper", "qwen2_yarn",
                                      "qwen3_gqa", "qwen3_mha_tied", "qwen3_window_yarn", "mixtral",
                                      "mixtral_tied", "qwen3_moe", "qwen3_moe_normed_sparse",
                                      "deepseek", "deepseek_yarn_queries"),
-                     testing::Values(Precision{"float32.", at::kFloat, 1e-5},
+                     ::testing::Values(Precision{"float32.", at::kFloat, 1e-5},
                                      Precision{"float64.", at::kDouble, 1e-10})),
     [](const auto& test) {
       return fmt::format("{}_{}", std::get<0>(test.param),

@@ -82,7 +82,7 @@ TEST(PipelineCases, case_019_CopiesOfATiedTableStayTheSame) {
         if (view.step == 50) {
           EXPECT_GT(table.sub(first).abs().max().item<double>(), 0.1);
         }
-        return !testing::Test::HasFailure();
+        return !::testing::Test::HasFailure();
       });
     }
   }

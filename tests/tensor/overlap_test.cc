@@ -14,7 +14,7 @@
 namespace quatrain {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 using Log = std::vector<std::string>;
 

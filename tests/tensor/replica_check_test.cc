@@ -16,7 +16,7 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct Flip {
   int rank = -1;
@@ -87,10 +87,10 @@ TEST(FindDrifts, MajoritiesAndPairs) {
   const std::vector<Drift> drifts = find_drifts(held, 3);
   ASSERT_EQ(drifts.size(), 2U);
   EXPECT_EQ(drifts[0].tensor, 1U);
-  EXPECT_THAT(drifts[0].ranks, testing::ElementsAre(2));
+  EXPECT_THAT(drifts[0].ranks, ::testing::ElementsAre(2));
   EXPECT_EQ(drifts[0].against, 0);
   EXPECT_EQ(drifts[1].tensor, 2U);
-  EXPECT_THAT(drifts[1].ranks, testing::ElementsAre(0));
+  EXPECT_THAT(drifts[1].ranks, ::testing::ElementsAre(0));
   EXPECT_EQ(drifts[1].against, 1);
 }
 

@@ -203,7 +203,7 @@ TEST(TensorBooks, StashesHoldWhatTheWalkSays) {
             microbatch.backward_weight();
             EXPECT_EQ(live(), 0) << where;
           });
-      if (testing::Test::HasFailure()) return;
+      if (::testing::Test::HasFailure()) return;
     }
   }
 }
@@ -239,7 +239,7 @@ TEST(TensorBooks, ScratchStaysUnderItsBound) {
           expect_scratch(recipe, geometry, widened);
         }
         kernels::widen_bf16_products(false);
-        if (testing::Test::HasFailure()) return;
+        if (::testing::Test::HasFailure()) return;
       }
     }
   }

@@ -10,7 +10,7 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Recipe recipe_of(const ModelSpec& spec) {
   return {.spec = spec,

@@ -11,8 +11,8 @@
 namespace quatrain {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 Recipe recipe_of(ModelSpec spec) {
   Recipe recipe{.spec = std::move(spec),

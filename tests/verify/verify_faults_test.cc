@@ -13,7 +13,7 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct Planted {
   std::string fault;

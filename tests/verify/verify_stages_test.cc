@@ -14,7 +14,7 @@
 namespace quatrain {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 const AxisSet kPipe = Axis::kPp;
 const std::string kTable = "transformer.wte.weight";

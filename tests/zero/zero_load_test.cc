@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ZeroLoadTest : public testing::Test {
+class ZeroLoadTest : public ::testing::Test {
  protected:
   ZeroLoadTest() : folder_(fs::temp_directory_path() / fmt::format("quatrain_load_{}", getpid())) {
     install_counting_allocator();

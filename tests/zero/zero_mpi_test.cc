@@ -13,7 +13,7 @@ namespace {
 const OptimizerOptions kSgd = {.name = "sgd", .lr = 0.1, .weight_decay = 0.0, .max_norm = 0.0};
 const OptimizerOptions kAdamW = {.name = "adamw", .lr = 1e-3, .weight_decay = 0.1, .max_norm = 0.5};
 
-class ZeroMpi : public testing::Test {
+class ZeroMpi : public ::testing::Test {
  protected:
   int ranks() const { return world_->size(); }
 

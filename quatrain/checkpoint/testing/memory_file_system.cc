@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string parent(const std::string& path) { return fs::path(path).parent_path().string(); }
+std::string folder_of(const std::string& path) { return fs::path(path).parent_path().string(); }
 
 }  // namespace
 
@@ -31,7 +31,7 @@ MemoryFileSystem::Files MemoryFileSystem::files() const {
 void MemoryFileSystem::set(const std::string& path, std::string content) {
   const std::lock_guard lock(mutex_);
   files_[path] = std::make_shared<std::string>(std::move(content));
-  for (fs::path up = parent(path); up != "/"; up = up.parent_path()) folders_.insert(up.string());
+  for (fs::path up = folder_of(path); up != "/"; up = up.parent_path()) folders_.insert(up.string());
 }
 
 int MemoryFileSystem::open_files() const {
@@ -52,7 +52,7 @@ int MemoryFileSystem::opened(Content content) {
 
 int MemoryFileSystem::create(const Path& path) {
   const std::lock_guard lock(mutex_);
-  if (!has_folder(parent(path.string()))) return -ENOENT;
+  if (!has_folder(folder_of(path.string()))) return -ENOENT;
   Content& content = files_[path.string()];
   if (content == nullptr) content = std::make_shared<std::string>();
   content->clear();
@@ -96,7 +96,7 @@ int MemoryFileSystem::sync(int) { return 0; }
 
 int MemoryFileSystem::make_folder(const Path& path) {
   const std::lock_guard lock(mutex_);
-  if (!has_folder(parent(path.string()))) return -ENOENT;
+  if (!has_folder(folder_of(path.string()))) return -ENOENT;
   if (files_.contains(path.string())) return -EEXIST;
   return folders_.insert(path.string()).second ? 0 : -EEXIST;
 }
@@ -104,7 +104,7 @@ int MemoryFileSystem::make_folder(const Path& path) {
 int MemoryFileSystem::rename(const Path& from, const Path& to) {
   const std::lock_guard lock(mutex_);
   const auto file = files_.find(from.string());
-  if (file == files_.end() || !has_folder(parent(to.string()))) return -ENOENT;
+  if (file == files_.end() || !has_folder(folder_of(to.string()))) return -ENOENT;
   Content content = std::move(file->second);
   files_.erase(file);
   files_[to.string()] = std::move(content);
@@ -138,10 +138,10 @@ int MemoryFileSystem::list(const Path& path, std::vector<std::string>& names) {
   names.clear();
   if (!has_folder(path.string())) return files_.contains(path.string()) ? -ENOTDIR : -ENOENT;
   for (const auto& [name, content] : files_) {
-    if (parent(name) == path.string()) names.push_back(fs::path(name).filename().string());
+    if (folder_of(name) == path.string()) names.push_back(fs::path(name).filename().string());
   }
   for (const std::string& name : folders_) {
-    if (name != "/" && parent(name) == path.string()) {
+    if (name != "/" && folder_of(name) == path.string()) {
       names.push_back(fs::path(name).filename().string());
     }
   }

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 struct Ended {
@@ -77,7 +77,7 @@ void expect_nothing_left(const std::set<std::string>& before) {
     if (left.empty()) return;
     std::this_thread::sleep_for(50ms);
   }
-  ADD_FAILURE() << testing::PrintToString(left);
+  ADD_FAILURE() << ::testing::PrintToString(left);
 }
 
 int count(const std::string& text, const std::string& part) {

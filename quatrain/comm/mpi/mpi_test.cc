@@ -22,12 +22,12 @@ namespace quatrain {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 using Clock = std::chrono::steady_clock;
 
-class MpiTest : public testing::Test {
+class MpiTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (world_->size() < 2) GTEST_SKIP();
@@ -138,7 +138,7 @@ TEST_F(MpiTest, DeadlinePassesAndTheAbsentAreNamed) {
   Work work = dp->all_reduce(x, ReduceOp::kSum);
   if (dp->rank() != dp->size() - 1) {
     EXPECT_FALSE(work.wait_until(begin + 100ms));
-    EXPECT_THAT(work.absent(), testing::Contains(dp->size() - 1));
+    EXPECT_THAT(work.absent(), ::testing::Contains(dp->size() - 1));
     EXPECT_GE(Clock::now() - begin, 100ms);
     EXPECT_FALSE(work.done());
   }
@@ -193,7 +193,7 @@ TEST_F(MpiTest, GroupsInAnyOrderOfRanks) {
   std::reverse(reversed.begin(), reversed.end());
   const auto back = world_->group(reversed, "back");
   EXPECT_EQ(back->rank(), world_->size() - 1 - world_->rank());
-  EXPECT_THAT(back->ranks(), testing::ElementsAreArray(reversed));
+  EXPECT_THAT(back->ranks(), ::testing::ElementsAreArray(reversed));
   at::Tensor gathered = at::zeros({back->size()}, at::kLong);
   all_gather(*back, gathered, at::full({1}, world_->rank(), at::kLong)).wait();
   for (int i = 0; i < back->size(); ++i) {

@@ -15,8 +15,8 @@ namespace {
 std::optional<MpiWorld> the_world;
 std::atomic<bool> interrupted{false};
 
-class EndJobOnFailure final : public testing::EmptyTestEventListener {
-  void OnTestEnd(const testing::TestInfo& test) override {
+class EndJobOnFailure final : public ::testing::EmptyTestEventListener {
+  void OnTestEnd(const ::testing::TestInfo& test) override {
     if (!test.result()->Failed()) return;
     std::fflush(nullptr);
     the_world->end_job(1);
@@ -29,11 +29,11 @@ MpiWorld& test_world() { return *the_world; }
 std::atomic<bool>& test_interrupted() { return interrupted; }
 
 int run_tests(int argc, char** argv) {
-  testing::InitGoogleMock(&argc, argv);
+  ::testing::InitGoogleMock(&argc, argv);
   MpiOptions options;
   options.interrupted = [] { return interrupted.load(); };
   the_world.emplace(discover_launch(process_environment), std::move(options));
-  testing::UnitTest::GetInstance()->listeners().Append(new EndJobOnFailure);
+  ::testing::UnitTest::GetInstance()->listeners().Append(new EndJobOnFailure);
   const int failed = RUN_ALL_TESTS();
   the_world.reset();
   return failed;

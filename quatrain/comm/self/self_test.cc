@@ -16,11 +16,11 @@
 namespace quatrain {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
-class SelfTest : public testing::TestWithParam<at::ScalarType> {
+class SelfTest : public ::testing::TestWithParam<at::ScalarType> {
  protected:
   at::Tensor numbers() const { return at::arange(12).reshape({4, 3}).to(GetParam()); }
   at::Tensor out() const { return at::zeros({4, 3}, at::TensorOptions().dtype(GetParam())); }
@@ -28,14 +28,14 @@ class SelfTest : public testing::TestWithParam<at::ScalarType> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, SelfTest,
-                         testing::Values(at::kFloat, at::kDouble, at::kBFloat16, at::kLong));
+                         ::testing::Values(at::kFloat, at::kDouble, at::kBFloat16, at::kLong));
 
 TEST_P(SelfTest, IsOneRank) {
   EXPECT_EQ(world_->rank(), 0);
   EXPECT_EQ(world_->size(), 1);
   EXPECT_EQ(world_->backend(), "self");
   EXPECT_EQ(world_->name(), "world");
-  EXPECT_THAT(world_->ranks(), testing::ElementsAre(0));
+  EXPECT_THAT(world_->ranks(), ::testing::ElementsAre(0));
 }
 
 TEST_P(SelfTest, ReductionsOfOneAreTheIdentity) {

@@ -9,8 +9,8 @@
 namespace quatrain {
 namespace {
 
-class ThreadSoak : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Sizes, ThreadSoak, testing::Values(2, 3, 4, 5, 8));
+class ThreadSoak : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, ThreadSoak, ::testing::Values(2, 3, 4, 5, 8));
 
 TEST_P(ThreadSoak, RandomSequencesEnd) {
   run_thread_ranks(GetParam(), {}, [](std::unique_ptr<Communicator> world) {

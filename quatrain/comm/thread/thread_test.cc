@@ -26,10 +26,10 @@ namespace quatrain {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::AllOf;
-using testing::Each;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using Clock = std::chrono::steady_clock;
 
 at::Tensor ones(std::int64_t n) { return at::full({n}, 1.0, at::kFloat); }
@@ -72,8 +72,8 @@ Outcome outcome(int n, Main main) {
   return result;
 }
 
-class ThreadRanks : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanks, testing::Values(1, 2, 3, 4, 5, 8));
+class ThreadRanks : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanks, ::testing::Values(1, 2, 3, 4, 5, 8));
 
 TEST_P(ThreadRanks, Conform) {
   run_thread_ranks(GetParam(), {},
@@ -123,7 +123,7 @@ TEST(Thread, DeadlineLeavesTheOperationInFlight) {
     Work work = world->all_reduce(x, ReduceOp::kSum);
     if (world->rank() == 0) {
       EXPECT_FALSE(work.wait_until(Clock::now() + 5ms));
-      EXPECT_THAT(work.absent(), testing::ElementsAre(1));
+      EXPECT_THAT(work.absent(), ::testing::ElementsAre(1));
     }
     work.wait();
     EXPECT_TRUE(work.absent().empty());
@@ -332,9 +332,9 @@ TEST(Thread, LocalMistakesAreBugs) {
 TEST(Thread, AForgottenOperationFailsTheJob) {
   const Outcome result = outcome(2, [](Communicator& world) {
     if (world.rank() == 0) {
-      testing::internal::CaptureStderr();
+      ::testing::internal::CaptureStderr();
       { Work work = world.barrier(); }
-      testing::internal::GetCapturedStderr();
+      ::testing::internal::GetCapturedStderr();
     } else {
       std::this_thread::sleep_for(20ms);
     }
