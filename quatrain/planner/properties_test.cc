@@ -66,7 +66,20 @@ TEST(Properties, AThousandRandomJobsAreSearched) {
   EXPECT_GT(found, 300);
 }
 
-TEST(Properties, MoreOfAnythingIsNeverWorse) { more_of_anything_is_never_worse(100, 3); }
+// In draws of the second seed a better cluster makes another pipeline rank the slowest, which has
+// more parameters to reduce and to update.
+TEST(Properties, MoreOfAnythingIsNeverWorse) {
+  for (const unsigned seed : {3U, 110U}) more_of_anything_is_never_worse(100, seed);
+}
+
+// By which the search leaves plans out before it clocks them.
+TEST(Properties, TheClockIsNeverBelowTheLeastStep) {
+  for (const Drawn& d : drawn(1000, 5)) {
+    Estimator estimator(d.job);
+    const double least = least_step(estimator.estimate(d.g));
+    EXPECT_GE(estimator.clocked(d.g).estimate.step * (1 + 1e-9), least) << to_string(d.g);
+  }
+}
 
 // Where all links are equal, it does not matter which axis rides which.
 TEST(Properties, EqualLinksMakeAxesAlike) {
