@@ -35,7 +35,7 @@ Estimate quick(const Job& job, const MicrobatchTimes& times, const Pipeline& pip
   parts.exposed_cp = m * work.sum.cp;
   parts.exposed_ep = m * work.sum.ep;
   parts.bubble = pipeline.bubble(g.microbatches, rank_times(work.sum, 0.0));
-  if (g.pp > 1) parts.exposed_pp = 2 * (g.pp - 1) * times.message;
+  if (g.pp > 1) parts.exposed_pp = 2 * (g.pp - 1) * message_seconds(job, times, g);
   const DataTimes data = data_times(job, g, work);
   parts.exposed_dp = data.unhidden(parts.bubble) + data.gather;
   parts.optimizer = data.optimizer;
@@ -147,7 +147,8 @@ ClockedStep Estimator::clocked(const Geometry& g, std::span<const std::int64_t> 
   ClockedStep result{quick(job_, times, own, g, works[slowest(works)]), {}};
   result.estimate.memory = fullest(job_, times, own, g, works);
   StepParts& parts = result.estimate.parts;
-  Clocked step = clock_of(own, g.microbatches, durations_of(times, own, times.message));
+  Clocked step =
+      clock_of(own, g.microbatches, durations_of(times, own, message_seconds(job_, times, g)));
   if (g.pp > 1) {
     const double without = clock_of(own, g.microbatches, durations_of(times, own, 0.0)).makespan();
     const double work = parts.compute + parts.exposed_tp + parts.exposed_cp + parts.exposed_ep;
