@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -89,7 +90,7 @@ def predicted(binary, config, overrides, cluster):
 
 def measured(binary, folder, config, overrides, warmup):
     run_folder = folder / "run"
-    run(["rm", "-rf", run_folder])
+    shutil.rmtree(run_folder, ignore_errors=True)
     run([binary, "train", config.name, *overrides, f"run.folder={run_folder}"], cwd=folder)
     with open(run_folder / "metrics.jsonl") as lines:
         steps = [json.loads(line) for line in lines]

@@ -103,7 +103,7 @@ void onednn(GemmSize size, float alpha, GemmOperand<float> a, GemmOperand<float>
 
 // oneDNN compiles a kernel for each size it meets, in 0.3 ms and up to a MiB that it keeps. Where
 // tokens are counted, which an expert's are by the router, sizes differ with every call: they are
-// made of few. Each part is the next multiple of 16 up to 512, or 512.
+// made of few: parts of 512, and the largest multiple of 16 in what is left.
 constexpr std::int64_t kStep = 16;
 constexpr std::int64_t kMost = 512;
 std::int64_t part_of(std::int64_t left) { return std::min(left / kStep * kStep, kMost); }
@@ -122,7 +122,7 @@ void in_parts_of_inner(GemmSize size, float alpha, GemmOperand<float> a, GemmOpe
   }
 }
 
-// Outputs and their gradients: the last part goes back over rows that are done, to be whole.
+// Outputs and their gradients: the last part begins among rows that are done, and makes them again.
 void in_parts_of_rows(GemmSize size, float alpha, GemmOperand<float> a, GemmOperand<float> b,
                       float* out, std::int64_t out_stride) {
   if (size.m % kMost == 0) return onednn(size, alpha, a, b, 0.0F, out, out_stride);

@@ -19,8 +19,8 @@ struct GemmSize {
   std::int64_t m, n, k;
 };
 
-// Whether gemm() of float32 spreads this product over the caller's threads by itself; any other
-// runs on the calling thread alone.
+// Whether gemm() of float32 spreads this product over the threads of its caller (one inside a team)
+// better than pieces of it would do; any other is to be cut.
 bool gemm_has_team(GemmSize size, GemmOperand<float> a, GemmOperand<float> b);
 
 // out [m, n] = alpha op(a) op(b) + beta out. T: float or double. beta = 0 does not read out.

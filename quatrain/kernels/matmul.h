@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The only door to a GEMM (check_layers keeps mm, addmm, bmm, matmul, linear out of nn/). Behind
-// it: one GEMM cut by rows or columns over this rank's compute threads, each piece single-threaded
-// (two single-threaded halves reach 145-150 GFLOP/s where the BLAS's own split of one reaches
-// 105-120).
+// it: a library that spreads the product over this rank's compute threads itself where that is the
+// fastest (gemm.h); else the product cut by rows or columns, a single-threaded BLAS call a piece
+// (two such halves reach 145-150 GFLOP/s where the BLAS's own split of one reaches 105-120).
 //
 // dtypes: float32 and float64 as they are; bf16 operands accumulate in float32 and round once.
 // Counts 2 m n k FLOPs into the thread's FlopCounter.

@@ -2,74 +2,14 @@
 #include "quatrain/planner/estimate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "quatrain/planner/books.h"
-#include "quatrain/planner/collective.h"
+#include "quatrain/planner/data_time.h"
 #include "quatrain/planner/memory.h"
-#include "quatrain/planner/op_time.h"
 
 namespace quatrain {
 namespace {
-
-constexpr double kHidden = 0.9;  // share of a window of computation that communication may use
-// AdamW in bf16 reads and writes a master and two moments, reads a gradient and writes a value.
-constexpr double kUpdateBytes = 30;
-
-struct DataTimes {
-  double exposed = 0, optimizer = 0;
-};
-
-// Collectives of one step among the ranks that hold `parameters` alike.
-struct DataTraffic {
-  double hideable = 0;  // under computation
-  double gather = 0;    // of updated weights, behind the optimizer
-};
-DataTraffic data_traffic(const Job& job, const Geometry& g, double parameters, GroupShape group) {
-  const double value = static_cast<double>(size_of(job.dtype)) * parameters;
-  const double wide_value = static_cast<double>(size_of(wide(job.dtype))) * parameters;
-  const auto seconds = [&](CommKind kind, GroupShape over, double bytes) {
-    return collective_seconds(job.cluster, kind, over, bytes);
-  };
-  if (g.zero == 0) return {seconds(CommKind::kAllReduce, group, wide_value), 0.0};
-  const GroupShape shard{std::max(1, group.size / g.dp_replicate), group.stride};
-  const GroupShape replicas{g.dp_replicate, group.stride * shard.size};
-  const double m = static_cast<double>(g.microbatches);
-  DataTraffic traffic;
-  traffic.hideable =
-      (g.zero == 1 ? 1.0 : m) * seconds(CommKind::kReduceScatter, shard, wide_value) +
-      seconds(CommKind::kAllReduce, replicas, wide_value / shard.size);
-  const double gather = seconds(CommKind::kAllGather, shard, value);
-  if (g.zero < 3) {
-    traffic.gather = gather;
-  } else {
-    traffic.hideable += 2 * m * gather;  // each unit for its forward and its input half
-  }
-  return traffic;
-}
-
-DataTimes data_times(const Job& job, const Geometry& g, const RankWork& work) {
-  DataTraffic traffic = data_traffic(job, g, work.outside, {g.dp() * g.cp, g.tp});
-  if (work.experts > 0) {
-    const DataTraffic more = data_traffic(job, g, work.experts, {g.expert_dp(), g.ep * g.etp});
-    traffic.hideable += more.hideable;
-    traffic.gather += more.gather;
-  }
-  const double m = static_cast<double>(g.microbatches);
-  const LayerTimes& sum = work.sum;
-  const double backward = sum.input + sum.weight;
-  const double work_time = g.zero == 3 ? m * sum.compute() : g.zero == 2 ? m * backward : backward;
-  // What cp's rings hide under is taken.
-  const double window = kHidden * work_time * (1 - sum.hiding / sum.compute());
-  const double hidden = std::min(traffic.hideable, window);
-  // The last unit's gradients have nothing left to hide under.
-  const double last = traffic.hideable / (work.blocks + 1) / (g.zero >= 2 ? m : 1.0);
-  const Shards shards = shards_of(g);
-  const double updated = work.outside / shards.outside + work.experts / shards.experts;
-  DataTimes result;
-  result.exposed = traffic.gather + std::max(traffic.hideable - hidden, last) + kTheft * hidden;
-  result.optimizer = moving_seconds(job, kUpdateBytes * updated, 1);
-  return result;
-}
 
 // Communication that computing waits for lies in the passes that make it: the forward and the
 // input half.
@@ -95,9 +35,9 @@ Estimate quick(const Job& job, const MicrobatchTimes& times, const PipelineLoad&
   parts.exposed_cp = m * work.sum.cp;
   parts.exposed_ep = m * work.sum.ep;
   parts.bubble = pipeline.bubble(g.microbatches, rank_times(work.sum, 0.0));
-  if (g.pp > 1) parts.exposed_pp = 2 * (g.pp - 1) * times.message;
+  if (g.pp > 1) parts.exposed_pp = 2 * (g.pp - 1) * message_seconds(job, times, g);
   const DataTimes data = data_times(job, g, work);
-  parts.exposed_dp = data.exposed;
+  parts.exposed_dp = data.unhidden(parts.bubble) + data.gather;
   parts.optimizer = data.optimizer;
   return result;
 }
@@ -111,20 +51,51 @@ Durations durations_of(const MicrobatchTimes& times, const PipelineLoad& pipelin
   return durations;
 }
 
-// From the first begin to the last end of `microbatches`, by two lengths of a steady state.
-double makespan(const PipelineLoad& pipeline, std::int64_t microbatches, const Durations& durations,
-                Timeline* timeline) {
+// A step on the clock, seconds.
+struct Clocked {
+  Timeline timeline;  // of the micro-batches that are shown
+  double folded = 0;  // of those that are not: all ranks end later by it
+  double makespan() const { return timeline.makespan + folded; }
+};
+
+// A step of `microbatches`, by two lengths of a steady state.
+Clocked clock_of(const PipelineLoad& pipeline, std::int64_t microbatches, const Durations& durations) {
   const int shown = folded(microbatches, pipeline.ranks());
-  Timeline first = simulate(pipeline.rows(shown), durations);
-  double span = first.makespan;
-  if (timeline != nullptr) *timeline = std::move(first);
-  if (microbatches == shown) return span;
+  Clocked step{simulate(pipeline.rows(shown), durations)};
+  if (microbatches == shown) return step;
   const int p = pipeline.ranks();
   const double before = simulate(pipeline.rows(shown - p), durations).makespan;
-  return span + static_cast<double>((microbatches - shown) / p) * (span - before);
+  step.folded = static_cast<double>((microbatches - shown) / p) * (step.timeline.makespan - before);
+  return step;
+}
+
+// Updates begin when all ranks have reduced their gradients, since their norm is of all; the step
+// ends with the longest update.
+void add_data(const Job& job, const MicrobatchTimes& times, const PipelineLoad& pipeline,
+              const Geometry& g, const Clocked& step, StepParts& parts) {
+  double reduced = step.makespan();
+  DataTimes longest;
+  for (int rank = 0; rank < pipeline.ranks(); ++rank) {
+    const RankWork work = rank_work(job, times, pipeline, rank);
+    const DataTimes data = data_times(job, g, work);
+    const auto& row = step.timeline.per_rank[static_cast<std::size_t>(rank)];
+    const double end = row.back().end + step.folded;
+    const double busy = static_cast<double>(g.microbatches) * work.sum.total();
+    const double idle = std::max(0.0, end - row.front().begin - busy);
+    reduced = std::max(reduced, end + data.unhidden(idle));
+    if (data.behind() > longest.behind()) longest = data;
+  }
+  parts.exposed_dp = reduced - step.makespan() + longest.gather;
+  parts.optimizer = longest.optimizer;
 }
 
 }  // namespace
+
+// The clock may find a shorter bubble, or a longer one: what ZeRO 2 and 3 then hide more is less
+// than what it is longer.
+double least_step(const Estimate& quick) {
+  return quick.step - quick.parts.bubble - quick.parts.exposed_pp;
+}
 
 Estimator::Estimator(const Job& job) : job_(job), table_(job) {}
 
@@ -133,8 +104,7 @@ const PipelineLoad& Estimator::pipeline(const Geometry& g) {
   const auto known = pipelines_.find(key);
   if (known != pipelines_.end()) return known->second;
   return pipelines_
-      .emplace(key,
-               PipelineLoad(g.schedule, g.pp, g.chunks, table_.kinds(), table_.cut(g.stages())))
+      .emplace(key, PipelineLoad(g.schedule, g.pp, g.chunks, table_.kinds(), table_.cut(g.stages())))
       .first->second;
 }
 
@@ -177,14 +147,16 @@ ClockedStep Estimator::clocked(const Geometry& g, std::span<const std::int64_t> 
   ClockedStep result{quick(job_, times, own, g, works[slowest(works)]), {}};
   result.estimate.memory = fullest(job_, times, own, g, works);
   StepParts& parts = result.estimate.parts;
-  const double with =
-      makespan(own, g.microbatches, durations_of(times, own, times.message), &result.timeline);
+  Clocked step =
+      clock_of(own, g.microbatches, durations_of(times, own, message_seconds(job_, times, g)));
   if (g.pp > 1) {
-    const double without = makespan(own, g.microbatches, durations_of(times, own, 0.0), nullptr);
+    const double without = clock_of(own, g.microbatches, durations_of(times, own, 0.0)).makespan();
     const double work = parts.compute + parts.exposed_tp + parts.exposed_cp + parts.exposed_ep;
-    parts.exposed_pp = std::max(0.0, with - without);
+    parts.exposed_pp = std::max(0.0, step.makespan() - without);
     parts.bubble = std::max(0.0, without - work);
   }
+  add_data(job_, times, own, g, step, parts);
+  result.timeline = std::move(step.timeline);
   finish(job_, table_.model_flops_per_sequence(), result.estimate);
   return result;
 }

@@ -14,7 +14,8 @@
 
 namespace quatrain {
 
-// Seconds of a step on the slowest pipeline rank.
+// Seconds of a step on the slowest pipeline rank; exposed_dp and the optimizer are of the ranks
+// that reduce last and update longest.
 struct StepParts {
   double compute = 0, exposed_tp = 0, exposed_cp = 0, exposed_ep = 0, exposed_dp = 0;
   double exposed_pp = 0, bubble = 0, optimizer = 0, other = 0;
@@ -43,6 +44,9 @@ struct Estimate {
   double mfu = 0;
   bool fits = false;
 };
+
+// What clocked() cannot be below. `quick`: Estimator::estimate()'s.
+double least_step(const Estimate& quick);
 
 struct ClockedStep {
   Estimate estimate;

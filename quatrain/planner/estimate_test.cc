@@ -55,6 +55,19 @@ TEST(Estimate, ModelFlopsAreTheWalks) {
   }
 }
 
+// Of geometries that differ in data ranks alone layers are timed once; the next stage is further.
+TEST(Estimate, MessagesTakeTheLinkBetweenStages) {
+  const Job job = job_of("llama-3.1-8b", "h100-sxm-80gb", 64, 256, 4096);
+  const Geometry near = geometry(2, 4, 2, 32), far = geometry(2, 4, 8, 32);
+  LayerTable table(job);
+  const MicrobatchTimes& times = table.at(near);
+  EXPECT_EQ(&times, &table.at(far));
+  EXPECT_GT(message_seconds(job, times, far), 2 * message_seconds(job, times, near));
+  Estimator estimator(job);
+  EXPECT_GT(estimator.clocked(far).estimate.parts.exposed_pp,
+            estimator.clocked(near).estimate.parts.exposed_pp);
+}
+
 TEST(Estimate, AStepCostsTheSameToPriceHoweverLong) {
   const Job job = job_of("llama-3.1-8b", "h100-sxm-80gb", 8, 1 << 20, 4096);
   Estimator estimator(job);

@@ -53,7 +53,6 @@ WorkShape shape_of(const Job& job, const Geometry& g) {
 struct LayerTable::Walked {
   WorkShape shape;
   std::vector<std::vector<UnitCost>> units;  // [kind]: embedding, block, head
-  std::vector<double> unrecomputed;          // [kind] stash of a block
   Bytes message;
 };
 
@@ -105,42 +104,42 @@ const LayerTable::Walked& LayerTable::walked(const Geometry& g) {
   if (entry) return *entry;
   auto walked = std::make_unique<Walked>();
   const WorkShape shape = walked->shape = shape_of(job_, g);
-  WorkShape all = shape;
-  all.recompute = Recompute::kNone;
   const Parameters& own = parameters(shape.split);
-  const StageLayers layers{0, 0, 3}, block{0, 1, 2};
+  const StageLayers layers{0, 0, 3};
   for (std::size_t kind = 0; kind < models_.size(); ++kind) {
     walked->units.push_back(walk(models_[kind], shape, std::span(&layers, 1), own[kind]));
-    walked->unrecomputed.push_back(
-        g.recompute == Recompute::kNone
-            ? bytes_of(walked->units.back()[1].stash())
-            : bytes_of(walk(models_[kind], all, std::span(&block, 1), own[kind])[1].stash()));
   }
   walked->message = message_bytes(models_.front(), shape);
   return *(entry = std::move(walked));
 }
 
 const MicrobatchTimes& LayerTable::at(const Geometry& g) {
-  const Key key{g.tp, g.cp, g.ep, g.etp, g.micro_batch, g.dp() * g.cp * g.tp, way_of(g)};
+  const Key key{g.tp, g.cp, g.ep, g.etp, way_of(g), g.micro_batch};
   if (const auto known = times_.find(key); known != times_.end()) return known->second;
   const Walked& from = walked(g);
+  Geometry whole = g;
+  whole.recompute = Recompute::kNone;
+  const Walked& unrecomputed = walked(whole);
   MicrobatchTimes times;
   for (std::size_t kind = 0; kind < models_.size(); ++kind) {
     const LayerTimer timer(job_, g, models_[kind], from.shape);
-    times.block[kind] = timer.block(from.units[kind][1], from.unrecomputed[kind]);
+    times.block[kind] =
+        timer.block(from.units[kind][1], bytes_of(unrecomputed.units[kind][1].stash()));
   }
   const LayerTimer timer(job_, g, models_.front(), from.shape);
   times.embedding = timer.end(from.units.front().front());
   times.head = timer.end(from.units.front().back());
   times.table = std::ceil(count(job_.model.vocab) / g.tp) * count(job_.model.hidden);
   times.message_bytes = bytes_of(from.message) * count(g.micro_batch);
-  const int stride = g.dp() * g.cp * g.tp;
-  times.message =
-      collective_seconds(job_.cluster, CommKind::kSend, {2, stride}, times.message_bytes);
   WorkShape shape = from.shape;
   shape.batch = g.micro_batch;
   times.logits = logits(shape);
   return times_.emplace(key, times).first->second;
+}
+
+double message_seconds(const Job& job, const MicrobatchTimes& times, const Geometry& g) {
+  const int stride = g.dp() * g.cp * g.tp;
+  return collective_seconds(job.cluster, CommKind::kSend, {2, stride}, times.message_bytes);
 }
 
 // A chunk's, or all where software keeps them.

@@ -35,11 +35,12 @@ inline constexpr std::size_t kMostKinds = 4;
 struct MicrobatchTimes {
   std::array<LayerTimes, kMostKinds> block;  // of each kind
   LayerTimes embedding, head;
-  double table = 0;    // parameters of the token table, of a tied head's copy
-  double message = 0;  // seconds to the next stage
-  double message_bytes = 0;
-  double logits = 0;  // bytes: a chunk, or all where software keeps them
+  double table = 0;          // parameters of the token table, of a tied head's copy
+  double message_bytes = 0;  // to the next stage
+  double logits = 0;         // bytes: a chunk, or all where software keeps them
 };
+// Seconds to the next stage.
+double message_seconds(const Job& job, const MicrobatchTimes& times, const Geometry& geometry);
 
 // Remembers what it has walked and timed: many thousand plans share a few hundred.
 class LayerTable {
@@ -56,7 +57,7 @@ class LayerTable {
  private:
   struct Walked;
   using Parameters = std::vector<std::vector<LocalParameter>>;  // [kind]
-  using Key = std::array<std::int64_t, 7>;
+  using Key = std::array<std::int64_t, 6>;
   static std::int64_t way_of(const Geometry& geometry);
   const Parameters& parameters(const TensorSplit& split);
   const Walked& walked(const Geometry& geometry);

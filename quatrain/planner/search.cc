@@ -325,12 +325,6 @@ class Search {
     return false;
   }
 
-  // The clock can only take away from a bubble, or add to it: what is below is a plan's least time.
-  static double least(const RankedPlan& plan) {
-    const StepParts& parts = plan.estimate.parts;
-    return plan.estimate.step - parts.bubble - parts.exposed_pp;
-  }
-
   // Only plans that fit push others out.
   void clock_best() {
     auto& plans = result_.plans;
@@ -339,7 +333,7 @@ class Search {
     std::vector<RankedPlan> clocked;
     for (const RankedPlan& plan : plans) {
       const bool full = clocked.size() >= top;
-      if (full && by_time && least(plan) > clocked[top - 1].estimate.step) continue;
+      if (full && by_time && least_step(plan.estimate) > clocked[top - 1].estimate.step) continue;
       RankedPlan timed{plan.geometry, estimator_.clocked(plan.geometry).estimate};
       if (full && by_time && order(clocked[top - 1]) < order(timed)) continue;
       if (!settle(timed)) continue;
