@@ -7,6 +7,8 @@
 #include <map>
 #include <numeric>
 
+#include "bench/planner/median.h"
+
 namespace quatrain::bench {
 namespace {
 
@@ -56,12 +58,6 @@ void add(Contest& contest, const Judged& row) {
   if (row.run->failed) return;
   contest.predicted.push_back(speed(row.prediction.seconds));
   contest.measured.push_back(measured);
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "bench/planner/median.h"
 #include "quatrain/base/error.h"
 
 namespace quatrain::bench {
@@ -32,12 +33,6 @@ Job job_of(const PublishedRun& run, const Constants& constants) {
     job.cluster.network_decay = of.network_decay;
   }
   return job;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 using Runs = std::vector<const PublishedRun*>;
@@ -86,7 +81,7 @@ double memory_error(const Runs& runs, double stash) {
     const Prediction p = predict(*run, {.stash = stash});
     if (p.possible) errors.push_back(std::abs(p.gib / run->gib - 1));
   }
-  return errors.empty() ? 0 : median(std::move(errors));
+  return median(std::move(errors));
 }
 
 double fitted_stash(const Runs& runs) {

@@ -10,6 +10,8 @@
 
 namespace quatrain {
 
+inline constexpr double kTight = 1e-12;  // of float64, relative
+
 inline ModelSpec with_layers(ModelSpec spec, std::int64_t layers) {
   spec.layers = layers;
   if (!spec.window_layers.empty()) spec.window_layers.resize(static_cast<std::size_t>(layers));

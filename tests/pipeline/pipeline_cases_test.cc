@@ -15,7 +15,6 @@
 namespace quatrain {
 namespace {
 
-constexpr double kTight = 1e-12;
 const std::string kTable = "transformer.wte.weight";
 
 Geometry staged(const std::string& schedule, int ranks = 2, int chunks = 1) {

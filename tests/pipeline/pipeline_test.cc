@@ -11,8 +11,6 @@
 namespace quatrain {
 namespace {
 
-constexpr double kTight = 1e-12;
-
 void expect_one_rank(const Case& c) {
   SCOPED_TRACE(c.name());
   const Difference worst = from_one_rank(c);

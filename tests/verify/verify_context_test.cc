@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Recipe recipe_of(const ModelSpec& spec) {
+Recipe context_recipe(const ModelSpec& spec) {
   return {.spec = spec,
           .optimizer = {.name = "sgd", .lr = 0.1, .weight_decay = 0.0, .max_norm = 0.0},
           .global_batch = 8,
@@ -34,20 +34,20 @@ Geometry all_axes(const Style& style) {
                     style);
 }
 
-struct Found {
+struct Injected {
   VerifyReport report;
   bool met;
 };
-Found run(const std::string& fault, const Recipe& recipe, const Geometry& geometry) {
+Injected run(const std::string& fault, const Recipe& recipe, const Geometry& geometry) {
   const Injection injection = parse_injection(fault, recipe.spec);
   VerifyReport report = report_of(recipe, geometry, injection);
   return {std::move(report), *injection.met};
 }
 
-void expect_found(const std::string& fault, const Geometry& geometry, const std::string& hint,
+void expect_context_found(const std::string& fault, const Geometry& geometry, const std::string& hint,
                   const ModelSpec& spec = tensor_llama()) {
   SCOPED_TRACE(fault + " on " + geometry.name());
-  const Found found = run(fault, recipe_of(spec), geometry);
+  const Injected found = run(fault, context_recipe(spec), geometry);
   EXPECT_TRUE(found.met);
   ASSERT_FALSE(found.report.equal());
   const FirstDifference& first = *found.report.first;
@@ -76,7 +76,7 @@ TEST(VerifyContext, GeometriesEqualOneRank) {
                                       all_axes({"ulysses", 2})};
   for (const Style& style : styles_that_fit(tensor_llama())) geometries.push_back(of(style));
   for (const Geometry& geometry : geometries) {
-    const VerifyReport report = verify(question(recipe_of(tensor_llama()), geometry));
+    const VerifyReport report = verify(question(context_recipe(tensor_llama()), geometry));
     EXPECT_TRUE(report.equal()) << geometry.name() << ": " << report.first->hint;
     for (const VerifyRow& row : report.rows) EXPECT_LE(row.max_rel, 1e-12) << row.tensor;
   }
@@ -84,14 +84,14 @@ TEST(VerifyContext, GeometriesEqualOneRank) {
 
 TEST(VerifyContext, PositionsOfARank) {
   for (const Style& style : styles_that_fit(tensor_llama())) {
-    expect_found("local_positions", of(style), kFirstBlock);
+    expect_context_found("local_positions", of(style), kFirstBlock);
   }
-  expect_found("local_positions", ring(2), "from the output of the embedding on", tensor_gpt2());
+  expect_context_found("local_positions", ring(2), "from the output of the embedding on", tensor_gpt2());
 }
 
 TEST(VerifyContext, MaskByLocalIndex) {
   for (const Style& style : styles_that_fit(tensor_llama())) {
-    expect_found("local_mask", of(style), kFirstBlock);
+    expect_context_found("local_mask", of(style), kFirstBlock);
   }
 }
 
@@ -99,7 +99,7 @@ TEST(VerifyContext, MaskByLocalIndex) {
 TEST(VerifyContext, LogSumExpOfOwnKeysAlone) {
   for (const Style& style : styles_that_fit(tensor_llama())) {
     if (!on_ring(style)) continue;
-    expect_found("own_lse", of(style),
+    expect_context_found("own_lse", of(style),
                  "the backward pass meets model.layers.1.self_attn.v_proj.weight first");
   }
 }
@@ -107,7 +107,7 @@ TEST(VerifyContext, LogSumExpOfOwnKeysAlone) {
 TEST(VerifyContext, GradientsOfAnotherBlock) {
   for (const Style& style : styles_that_fit(tensor_llama())) {
     if (!on_ring(style)) continue;
-    expect_found("stale_block", of(style),
+    expect_context_found("stale_block", of(style),
                  "the backward pass meets model.layers.1.self_attn.v_proj.weight first");
   }
 }
@@ -115,35 +115,35 @@ TEST(VerifyContext, GradientsOfAnotherBlock) {
 TEST(VerifyContext, TheAxisAmongAllOthers) {
   for (const char* fault : {"local_positions", "local_mask"}) {
     for (const char* style : {"ring", "all_gather", "ulysses"}) {
-      expect_found(fault, all_axes({style, 2}), kFirstBlock);
+      expect_context_found(fault, all_axes({style, 2}), kFirstBlock);
     }
   }
   for (const char* fault : {"own_lse", "stale_block"}) {
-    expect_found(fault, all_axes({"ring", 2}), "self_attn.v_proj.weight first");
+    expect_context_found(fault, all_axes({"ring", 2}), "self_attn.v_proj.weight first");
   }
 }
 
 // Sums over cp are those of data ranks: they share one copy of the parameters.
 TEST(VerifyContext, SumsAndShiftsOverContext) {
   const std::string up = "model.layers.1.mlp.up_proj.weight";
-  const Found sum = run("drop_reduce=" + up, recipe_of(tensor_llama()), ring(2));
+  const Injected sum = run("drop_reduce=" + up, context_recipe(tensor_llama()), ring(2));
   ASSERT_FALSE(sum.report.equal());
   EXPECT_EQ(sum.report.first->axes, std::vector<AxisSet>{Axis::kCp});
   EXPECT_THAT(sum.report.first->hint, HasSubstr("a sum over cp is missing"));
-  expect_found("shift_positions=cp", ring(2), kFirstBlock);
+  expect_context_found("shift_positions=cp", ring(2), kFirstBlock);
 }
 
 // What is not on the way of a style changes nothing.
 TEST(VerifyContext, FaultsOfTheRingNeedOne) {
   for (const char* fault : {"own_lse", "stale_block"}) {
     for (const Style& style : std::vector<Style>{{"all_gather", 2}, {"ulysses", 2}}) {
-      const Found found = run(fault, recipe_of(tensor_llama()), of(style));
+      const Injected found = run(fault, context_recipe(tensor_llama()), of(style));
       EXPECT_FALSE(found.met) << fault << " " << style.name;
       EXPECT_TRUE(found.report.equal()) << fault << " " << style.name;
     }
   }
   for (const char* fault : {"local_positions", "local_mask"}) {
-    EXPECT_FALSE(run(fault, recipe_of(tensor_llama()), {.shards = 2}).met) << fault;
+    EXPECT_FALSE(run(fault, context_recipe(tensor_llama()), {.shards = 2}).met) << fault;
   }
 }
 

@@ -14,7 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Recipe recipe_of(ModelSpec spec) {
+Recipe experts_recipe(ModelSpec spec) {
   Recipe recipe{.spec = std::move(spec),
                 .optimizer = {.name = "sgd", .lr = 0.1, .weight_decay = 0.0, .max_norm = 0.0},
                 .global_batch = 8,
@@ -28,7 +28,7 @@ constexpr int kRanks = 2;
 Geometry shared_experts() { return {.shards = kRanks, .zero_stage = 1, .ep = kRanks, .etp = 1}; }
 
 FirstDifference found(const std::string& fault, const ModelSpec& spec) {
-  const Recipe recipe = recipe_of(spec);
+  const Recipe recipe = experts_recipe(spec);
   const Injection injection = parse_injection(fault, spec);
   Question q = question(recipe, shared_experts());
   q.subject.hooks = injection.hooks;

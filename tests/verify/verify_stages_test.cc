@@ -17,13 +17,13 @@ namespace {
 using ::testing::HasSubstr;
 
 const AxisSet kPipe = Axis::kPp;
-const std::string kTable = "transformer.wte.weight";
+const std::string kTiedTable = "transformer.wte.weight";
 
 // Two micro-batches more than stages; four blocks.
 Geometry staged(const std::string& schedule, int ranks = 2, int chunks = 1) {
   return {.accumulation = 6, .schedule = schedule, .pipeline = ranks, .chunks = chunks};
 }
-Recipe recipe_of(const ModelSpec& spec = tensor_gpt2()) {
+Recipe stages_recipe(const ModelSpec& spec = tensor_gpt2()) {
   return {.spec = with_layers(spec, 4),
           .optimizer = {.name = "adamw", .lr = 1e-3, .weight_decay = 0.1, .max_norm = 0.1},
           .global_batch = 12,
@@ -37,7 +37,7 @@ VerifyReport met_report(const Recipe& recipe, const Geometry& geometry,
   return report;
 }
 
-struct Found {
+struct PlantedInStage {
   std::string fault;
   Geometry geometry;
   std::string tensor;
@@ -45,9 +45,9 @@ struct Found {
   Observed kind = Observed::kGradient;
   std::vector<AxisSet> axes = {kPipe};
 };
-void expect_found(const Found& expected) {
+void expect_found(const PlantedInStage& expected) {
   SCOPED_TRACE(expected.fault + " on " + expected.geometry.name());
-  const Recipe recipe = recipe_of();
+  const Recipe recipe = stages_recipe();
   const Injection injection = parse_injection(expected.fault, recipe.spec);
   const VerifyReport report = met_report(recipe, expected.geometry, injection);
   ASSERT_FALSE(report.equal());
@@ -71,7 +71,7 @@ TEST(VerifyStages, GeometriesThatEqualOneRank) {
   for (const Geometry& geometry : {staged("1f1b", 4), staged("interleaved-1f1b", 2, 2),
                                    staged("zb-v", 2, 2), sharded, tensor, uneven}) {
     for (const ModelSpec& spec : {tensor_gpt2(), tensor_llama()}) {
-      const VerifyReport report = met_report(recipe_of(spec), geometry, {});
+      const VerifyReport report = met_report(stages_recipe(spec), geometry, {});
       EXPECT_TRUE(report.equal()) << spec.name << ", " << geometry.name();
       for (const VerifyRow& row : report.rows) EXPECT_LE(row.max_rel, 1e-12) << row.tensor;
     }
@@ -82,9 +82,9 @@ TEST(VerifyStages, WeightHalves) {
   const std::string second = "transformer.h.2.ln_1.weight";
   for (const std::string fault : {"missing_weight=1:5", "wrong_weight=1:0", "wrong_weight=1:3"}) {
     // Its head adds to the table, which comes first.
-    expect_found({fault, staged("zb-h1"), kTable, "only tensors of stage 1 differ"});
+    expect_found({fault, staged("zb-h1"), kTiedTable, "only tensors of stage 1 differ"});
   }
-  expect_found({"wrong_weight=0:2", staged("1f1b"), kTable, "only tensors of stage 0 differ"});
+  expect_found({"wrong_weight=0:2", staged("1f1b"), kTiedTable, "only tensors of stage 0 differ"});
   for (const std::string schedule : {"zb-v", "interleaved-1f1b"}) {
     expect_found(
         {"missing_weight=2:0", staged(schedule, 2, 2), second, "only tensors of stage 2 differ"});
@@ -94,19 +94,19 @@ TEST(VerifyStages, WeightHalves) {
 TEST(VerifyStages, case_019_OneCopyOfTheTable) {
   const std::string hint = "only the copy at pp 1 is wrong";
   for (const std::string schedule : {"1f1b", "zb-h1"}) {
-    expect_found({"stale_tied", staged(schedule), kTable, hint});
+    expect_found({"stale_tied", staged(schedule), kTiedTable, hint});
   }
-  expect_found({"stale_tied", staged("interleaved-1f1b", 2, 2), kTable, hint});
+  expect_found({"stale_tied", staged("interleaved-1f1b", 2, 2), kTiedTable, hint});
 }
 
 TEST(VerifyStages, SumOverBothCopies) {
   const std::string hint = "add up to the right one: a sum over pp is missing";
-  expect_found({"drop_reduce=" + kTable, staged("zb-h1"), kTable, hint});
-  expect_found({"drop_reduce=" + kTable, staged("interleaved-1f1b", 2, 2), kTable, hint});
+  expect_found({"drop_reduce=" + kTiedTable, staged("zb-h1"), kTiedTable, hint});
+  expect_found({"drop_reduce=" + kTiedTable, staged("interleaved-1f1b", 2, 2), kTiedTable, hint});
 }
 
 TEST(VerifyStages, case_001_LossDividedTwice) {
-  expect_found({"loss_twice", staged("zb-h1"), kTable,
+  expect_found({"loss_twice", staged("zb-h1"), kTiedTable,
                 "0.166667 times the gradient; every gradient has this factor: look at what the "
                 "loss is divided by",
                 Observed::kGradient, std::vector<AxisSet>{}});
@@ -148,7 +148,7 @@ class WeakMessage final : public PlantedFault {
 TEST(VerifyStages, ForwardThatGoesWrongBetweenStages) {
   Injection injection;
   injection.hooks = [](const Mesh&) { return std::make_unique<WeakMessage>(FaultArguments{}); };
-  const VerifyReport report = met_report(recipe_of(), staged("1f1b"), injection);
+  const VerifyReport report = met_report(stages_recipe(), staged("1f1b"), injection);
   ASSERT_FALSE(report.equal());
   EXPECT_EQ(report.first->axes, std::vector{kPipe});
   EXPECT_THAT(report.first->hint,

@@ -6,12 +6,10 @@
 #include "quatrain/comm/mpi/mpi_test_main.h"
 #include "quatrain/engine/rank_thread.h"
 #include "tests/zero/geometry_run.h"
+#include "tests/zero/optimizers.h"
 
 namespace quatrain {
 namespace {
-
-const OptimizerOptions kSgd = {.name = "sgd", .lr = 0.1, .weight_decay = 0.0, .max_norm = 0.0};
-const OptimizerOptions kAdamW = {.name = "adamw", .lr = 1e-3, .weight_decay = 0.1, .max_norm = 0.5};
 
 class ZeroMpi : public ::testing::Test {
  protected:

@@ -12,12 +12,12 @@
 #include "quatrain/comm/thread/thread.h"
 #include "quatrain/engine/rank_thread.h"
 #include "tests/zero/geometry_run.h"
+#include "tests/zero/optimizers.h"
 
 namespace quatrain {
 namespace {
 
 constexpr int kStages[] = {0, 1, 2, 3};
-const OptimizerOptions kSgd = {.name = "sgd", .lr = 0.1, .weight_decay = 0.0, .max_norm = 0.0};
 
 // Calls check(job) on every rank; what checks look at one at a time goes under `the_lock`.
 std::mutex the_lock;

@@ -10,13 +10,12 @@
 #include "quatrain/comm/thread/thread.h"
 #include "quatrain/engine/rank_thread.h"
 #include "tests/zero/geometry_run.h"
+#include "tests/zero/optimizers.h"
 
 namespace quatrain {
 namespace {
 
 constexpr double kTolerance = 1e-12;
-const OptimizerOptions kSgd = {.name = "sgd", .lr = 0.1, .weight_decay = 0.0, .max_norm = 0.0};
-const OptimizerOptions kAdamW = {.name = "adamw", .lr = 1e-3, .weight_decay = 0.1, .max_norm = 0.5};
 
 void expect_equal(const Recipe& recipe, const Geometry& geometry, const RunResult& want) {
   const Difference worst = difference(run_on_threads(recipe, geometry), want);
