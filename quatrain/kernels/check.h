@@ -3,5 +3,4 @@
 // Include it in place of base/check.h.
 #pragma once
 #include <c10/util/Logging.h>
-#undef CHECK
 #include "quatrain/base/check.h"

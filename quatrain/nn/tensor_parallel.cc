@@ -18,7 +18,7 @@ Placement residual_stream(bool sequence_parallel) {
   return Replicate{};
 }
 
-Mesh mesh_of(const Communicator& group) {
+Mesh mesh_of_group(const Communicator& group) {
   Mesh::Degrees degrees;
   degrees.fill(1);
   degrees[static_cast<std::size_t>(Axis::kTp)] = group.size();
@@ -28,7 +28,7 @@ Mesh mesh_of(const Communicator& group) {
 std::vector<Collective> convert(const Placement& from, const Placement& to,
                                 const Communicator& group) {
   const std::array<std::int64_t, 2> shape{group.size(), 1};  // the kinds are the same for any
-  return conversion(on_tp(from), on_tp(to), shape, Bytes{1}, mesh_of(group));
+  return conversion(on_tp(from), on_tp(to), shape, Bytes{1}, mesh_of_group(group));
 }
 
 at::Tensor matrix_like(const at::Tensor& x_MD, std::int64_t rows) {

@@ -26,7 +26,7 @@ struct Heads {
 };
 constexpr Heads kMha{8, 8, 6, 6}, kGqa{8, 2, 6, 6}, kLatent{8, 8, 6, 4};
 
-struct Problem {
+struct Question {
   QkvHeads x;
   at::Tensor dout;
   ContextMask mask;
@@ -34,12 +34,12 @@ struct Problem {
 
 enum class Masked { kCausal, kWindow, kPacked };
 
-Problem draw(const Heads& heads, Masked masked, std::int64_t seq) {
+Question draw(const Heads& heads, Masked masked, std::int64_t seq) {
   const std::int64_t batch = 2;
   const auto random = [&](std::int64_t count, std::int64_t width) {
     return at::randn({batch, seq, count, width}, at::kDouble);
   };
-  Problem p{{random(heads.q, heads.d), random(heads.kv, heads.d), random(heads.kv, heads.dv)},
+  Question p{{random(heads.q, heads.d), random(heads.kv, heads.d), random(heads.kv, heads.dv)},
              random(heads.q, heads.dv),
              {.seq = seq, .scale = 0.7}};
   if (masked == Masked::kWindow) p.mask.window = 5;
@@ -55,7 +55,7 @@ struct Answer {
 };
 
 // On one rank of a style, of its own tokens.
-Answer answer(const Problem& p, const ContextParallel& cp) {
+Answer answer(const Question& p, const ContextParallel& cp) {
   const QkvHeads x{cp.own(p.x.q, 1), cp.own(p.x.k, 1), cp.own(p.x.v, 1)};
   const ContextParallel::Attended forward = cp.forward(x, p.mask);
   QkvHeads grads{at::empty_like(x.q), at::empty_like(x.k), at::empty_like(x.v)};
@@ -65,7 +65,7 @@ Answer answer(const Problem& p, const ContextParallel& cp) {
   return {forward.out_BTHd, grads.q, grads.k, grads.v};
 }
 
-Answer one_rank(const Problem& p) {
+Answer one_rank(const Question& p) {
   const kernels::AttentionMask mask{p.mask.window, p.mask.documents_BS};
   const kernels::AttentionOut f = kernels::attention(p.x.q, p.x.k, p.x.v, p.mask.scale, mask);
   Answer a{f.out_BTHd, at::empty_like(p.x.q), at::empty_like(p.x.k), at::empty_like(p.x.v)};
@@ -108,7 +108,7 @@ void on_ranks(int ranks, const std::function<void(Communicator& world)>& f) {
   });
 }
 
-void expect_one_rank(const Problem& p, const Answer& want, ContextSplit split) {
+void expect_the_answer(const Question& p, const Answer& want, ContextSplit split) {
   std::mutex lock;
   std::vector<double> errors;
   on_ranks(split.degree, [&](Communicator& world) {
@@ -131,16 +131,16 @@ TEST(ContextAttention, case_007_EveryStyleEqualsOneRank) {
       for (const std::int64_t seq : {32, 37}) {
         SCOPED_TRACE(
             fmt::format("kv heads {}, mask {}, seq {}", heads.kv, static_cast<int>(masked), seq));
-        const Problem p = draw(heads, masked, seq);
+        const Question p = draw(heads, masked, seq);
         const Answer want = one_rank(p);
-        for (const ContextSplit& split : splits(heads)) expect_one_rank(p, want, split);
+        for (const ContextSplit& split : splits(heads)) expect_the_answer(p, want, split);
       }
     }
   }
 }
 
 // sum(out * dout) over all ranks of a style.
-double objective(const Problem& p, const ContextSplit& split) {
+double objective(const Question& p, const ContextSplit& split) {
   std::mutex lock;
   double sum = 0.0;
   on_ranks(split.degree, [&](Communicator& world) {
@@ -157,7 +157,7 @@ double objective(const Problem& p, const ContextSplit& split) {
 
 TEST(ContextAttention, case_007_TwentyEntriesByFiniteDifferences) {
   constexpr double kStep = 1e-5;
-  Problem p = draw(kGqa, Masked::kPacked, 24);
+  Question p = draw(kGqa, Masked::kPacked, 24);
   const Answer want = one_rank(p);
   const std::vector<ContextSplit> all = {{.degree = 2},
                                          {.degree = 4},
@@ -186,8 +186,8 @@ TEST(ContextAttention, case_007_TwentyEntriesByFiniteDifferences) {
 TEST(ContextAttention, case_107_DocumentsDoNotSeeEachOther) {
   constexpr std::int64_t kFirst = 7;  // tokens of the first document
   for (const Heads& heads : {kMha, kGqa, kLatent}) {
-    const Problem p = draw(heads, Masked::kPacked, 37);
-    Problem poisoned = p;
+    const Question p = draw(heads, Masked::kPacked, 37);
+    Question poisoned = p;
     for (at::Tensor* x : {&poisoned.x.q, &poisoned.x.k, &poisoned.x.v, &poisoned.dout}) {
       *x = x->clone();
       x->narrow(1, 0, kFirst).fill_(NAN);
@@ -212,7 +212,7 @@ TEST(ContextAttention, case_107_DocumentsDoNotSeeEachOther) {
 // No pair that the mask hides is computed, none twice, and zigzag shares them evenly.
 TEST(ContextAttention, PairsAreComputedOnceAndEvenly) {
   for (const Masked masked : {Masked::kCausal, Masked::kWindow, Masked::kPacked}) {
-    const Problem p = draw(kGqa, masked, 96);
+    const Question p = draw(kGqa, masked, 96);
     const std::int64_t pairs =
         kernels::visible_pairs(2, 96, 96, {p.mask.window, p.mask.documents_BS});
     for (const ContextSplit& split : splits(kGqa)) {
