@@ -16,6 +16,7 @@
 #include "quatrain/comm/thread/thread.h"
 #include "quatrain/kernels/matmul.h"
 #include "quatrain/kernels/memory.h"
+#include "step_floor.h"
 #include "step_rank.h"
 
 namespace quatrain {
@@ -23,6 +24,7 @@ namespace {
 
 struct Options {
   bool widen_bf16 = false;
+  bool floor = false;
   std::string model = "gpt2-6x384";
   std::int64_t batch = 0;
   std::int64_t seq = 0;
@@ -67,6 +69,11 @@ nlohmann::json run_process(const Options& options) {
 
 nlohmann::json run(const Options& options) {
   kernels::widen_bf16_products(options.widen_bf16);
+  if (options.floor) {
+    nlohmann::json result = measure_floor(model_of(options), options.step);
+    result["peak_bytes"] = peak_resident_bytes();
+    return result;
+  }
   if (options.backend == "mpi") return run_process(options);
   if (options.ranks > 1) return run_threads(options);
   nlohmann::json result = measure_steps(make_self_communicator(), model_of(options), options.step);
@@ -94,6 +101,8 @@ void add_options(CLI::App& app, Options& options) {
       ->check(CLI::Range(1, 64));
   app.add_option("--etp", options.step.etp, "ranks that share each expert; 0: as --tp")
       ->check(CLI::Range(0, 64));
+  app.add_option("--ep-chunks", options.step.ep_chunks, "pieces of their rows")
+      ->check(CLI::Range(1, 64));
   app.add_flag("--sequence-parallel", options.step.sequence_parallel);
   app.add_flag("--gather-again", options.step.gather_again);
   app.add_option("--overlap-chunks", options.step.overlap_chunks)->check(CLI::Range(1, 64));
@@ -107,6 +116,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--threads", options.step.threads, "compute threads a rank");
   app.add_flag("--bf16", options.step.bf16);
   app.add_flag("--widen-bf16", options.widen_bf16, "as on a CPU without bf16 units");
+  app.add_flag("--floor", options.floor, "the products of a step alone, on one rank");
   app.add_option("--trace", options.step.trace, "writes the last step as TRACE.<rank>.json");
 }
 

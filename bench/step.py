@@ -4,6 +4,7 @@
 their ratio and peak memory. Prints one table and writes one JSON file.
 
     bench/step.py BUILD_FOLDER [--pairs 5] [--threads 2] [--models gpt2-6x384 ...] [--eager-only]
+        against "floor": its own products alone, which no step can be faster than
     bench/step.py BUILD_FOLDER --ranks 2 [--against ddp fsdp ...] [--backends thread mpi] [--add]
     bench/step.py BUILD_FOLDER --ranks 2 --tp 2 [--sequence-parallel both] [...]
     bench/step.py BUILD_FOLDER --ranks 2 --tp 2 [--sequence-parallel both] --overlap-chunks 1 2 4
@@ -105,9 +106,13 @@ def main():
         others = ["eager"] if args.eager_only else ["eager", "compile"]
         if MODELS[model]["kind"] == "mixtral":  # compiling a loop over experts breaks at each
             others = ["eager", "library"]
+        else:
+            others += ["floor"]
         for against in others:
             theirs = [python, HERE / "step_torch.py", *common]
             theirs += [f"--{against}"] if against != "eager" else []
+            if against == "floor":
+                theirs = [*ours, "--floor"]
             r = compare(ours, theirs, args.pairs)
             results.append({"model": model, "against": against, **r})
             if "error" in r:

@@ -20,6 +20,7 @@ WAYS = {
     "tp 2": ["--tp", 2],
     "tp 2, etp 1": ["--tp", 2, "--etp", 1, "--sequence-parallel"],
     "ep 2": ["--ep", 2],
+    "ep 2, 2 pieces": ["--ep", 2, "--ep-chunks", 2],
     "tp 2, ep 2": ["--tp", 2, "--ep", 2, "--etp", 1, "--sequence-parallel"],
 }
 
@@ -56,7 +57,7 @@ def main():
             ratio = statistics.median(a / b for a, b in zip(seen, rates["dp 2"]))
             rows.append({"backend": backend, "way": way, "tokens_per_s": statistics.median(seen),
                          "to_dp": ratio, "peak_bytes": peaks[way], "rounds": args.rounds})
-            print(f"{backend:<8}{way:<16}{rows[-1]['tokens_per_s']:>10.0f} tok/s"
+            print(f"{backend:<8}{way:<18}{rows[-1]['tokens_per_s']:>10.0f} tok/s"
                   f"{ratio:>8.2f} of dp 2{peaks[way] / 1e6:>9.0f} MB a rank", flush=True)
     out = pathlib.Path(args.build) / "bench" / "step_experts.json"
     out.write_text(json.dumps(rows, indent=2) + "\n")

@@ -135,6 +135,7 @@ Plan plan_of(const BenchModel& model, const StepOptions& options, int ranks) {
   plan.sequence_parallel = options.sequence_parallel;
   plan.gather_again = options.gather_again;
   plan.overlap_chunks = options.overlap_chunks;
+  plan.ep_chunks = options.ep_chunks;
   plan.schedule = options.schedule;
   plan.chunks = options.chunks;
   plan.stage_begin = first_layers(options.layers_per_stage.empty()

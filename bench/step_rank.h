@@ -32,8 +32,9 @@ struct StepOptions {
   int tp = 1;  // ranks that share each matrix
   int cp = 1;  // ranks that share each sequence
   std::string cp_style = "ring";
-  int ep = 1;   // ranks that hold a layer's experts between them
-  int etp = 0;  // and each one's width; 0: as dense matrices are cut
+  int ep = 1;         // ranks that hold a layer's experts between them
+  int etp = 0;        // and each one's width; 0: as dense matrices are cut
+  int ep_chunks = 1;  // pieces in which they exchange rows
   bool sequence_parallel = false;
   bool gather_again = false;
   int overlap_chunks = 1;

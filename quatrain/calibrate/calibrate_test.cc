@@ -30,6 +30,7 @@ ClusterSpec known() {
   cluster.peak_bf16 = 3e10;
   cluster.memory_bytes = 8e9;
   cluster.memory_bandwidth = 6e9;
+  cluster.memory_efficiency = 0.4;
   cluster.attention_efficiency = 0.4;
   cluster.launch_seconds = 2e-6;
   cluster.domain = 1024;
@@ -45,6 +46,7 @@ TEST(CalibrateTest, FindsTheConstantsOfAKnownMachine) {
   EXPECT_NEAR(found.peak_bf16 / 3e10, 1, 0.01);
   EXPECT_NEAR(found.memory_bandwidth / 6e9, 1, 0.01);
   EXPECT_NEAR(found.attention_efficiency, 0.4, 0.01);
+  EXPECT_NEAR(found.memory_efficiency, 0.4, 0.02);
   EXPECT_NEAR(found.domain_latency / 3e-5, 1, 0.05);
   EXPECT_NEAR(found.domain_bandwidth / 2e9, 1, 0.05);
   EXPECT_EQ(found.memory_bytes, 8e9);  // of 16 GB, two ranks
@@ -56,7 +58,7 @@ TEST(CalibrateTest, TheFileIsReadAgain) {
   const std::string text = calibrated_toml(found, two_ranks(), results);
   const ClusterSpec again = cluster_from_toml(text, "this-machine.toml");
   EXPECT_NEAR(again.peak_fp32 / found.peak_fp32, 1, 1e-6);
-  EXPECT_THAT(text, HasSubstr("2 thread ranks of 1 compute threads, 30 of 30 trials"));
+  EXPECT_THAT(text, HasSubstr("2 thread ranks of 1 compute threads, 31 of 31 trials"));
 }
 
 TEST(CalibrateTest, case_166_FailedTrialsAreLeftOutAndKindsWithoutAnyAreNamed) {

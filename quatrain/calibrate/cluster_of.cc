@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <vector>
 
 #include "quatrain/base/error.h"
+#include "quatrain/calibrate/step_trial.h"
+#include "quatrain/planner/estimate.h"
 #include "quatrain/planner/op_time.h"
 
 namespace quatrain {
@@ -16,6 +19,7 @@ namespace {
 
 constexpr int kRounds = 6;  // rates enter through roofs, so a step to the median is taken again
 constexpr double kSmallMessage = 64 * 1024;
+constexpr double kLeastMemoryEfficiency = 0.02;
 
 using Results = std::vector<const TrialResult*>;
 
@@ -86,6 +90,33 @@ std::function<bool(const Trial&)> product_in(Dtype dtype) {
   return [dtype](const Trial& t) { return t.kind == TrialKind::kProduct && t.dtype == dtype; };
 }
 
+double products_seconds(const Job& job, double m, double n, double k) {
+  return product_seconds(job, {.m = m, .n = n, .k = k}, Precision::kJob) +
+         product_seconds(job, {.m = m, .n = k, .k = n}, Precision::kJob) +
+         product_seconds(job, {.m = n, .n = k, .k = m}, Precision::kJob);
+}
+
+double step_seconds(const ClusterSpec& cluster) {
+  const StepTrial step = step_trial();
+  const Job job{.model = step.model,
+                .cluster = cluster,
+                .seq = step.seq,
+                .global_batch = step.sequences,
+                .dtype = Dtype::kFloat32};
+  return Estimator(job).estimate({.micro_batch = step.sequences}).step;
+}
+
+// What a whole step takes beyond its products and attention is all charged to moving memory: the
+// kernels that do it reach less than a copy's bandwidth. By halving the interval, since a step
+// hardly depends on it where it is large.
+void match_step(ClusterSpec& cluster, double seconds) {
+  double least = kLeastMemoryEfficiency, most = 1;
+  for (int halving = 0; halving < 30; ++halving) {
+    cluster.memory_efficiency = std::sqrt(least * most);
+    (step_seconds(cluster) > seconds ? least : most) = cluster.memory_efficiency;
+  }
+}
+
 }  // namespace
 
 double predicted_seconds(const Trial& trial, const ClusterSpec& cluster, int ranks) {
@@ -94,15 +125,15 @@ double predicted_seconds(const Trial& trial, const ClusterSpec& cluster, int ran
   job.dtype = trial.dtype;
   switch (trial.kind) {
     case TrialKind::kProduct:
-      return product_seconds(job,
-                             {.m = static_cast<double>(trial.m),
-                              .n = static_cast<double>(trial.n),
-                              .k = static_cast<double>(trial.k)},
-                             Precision::kJob);
+      return products_seconds(job, static_cast<double>(trial.m), static_cast<double>(trial.n),
+                              static_cast<double>(trial.k));
     case TrialKind::kAttention:
       return attention_seconds(job, flops(trial));
     case TrialKind::kCopy:
+      job.cluster.memory_efficiency = 1;
       return moving_seconds(job, static_cast<double>(trial.bytes), 1);
+    case TrialKind::kStep:
+      return step_seconds(cluster);
     case TrialKind::kCollective:
       return collective_seconds(cluster, trial.collective, {ranks, 1},
                                 static_cast<double>(trial.bytes));
@@ -124,6 +155,10 @@ ClusterSpec cluster_of(std::span<const TrialResult> results, const HostFacts& ho
   for (const TrialResult* result : attention) {  // the last is the longest
     const double rate = flops(result->trial) / *result->seconds;
     cluster.attention_efficiency = std::clamp(rate / cluster.peak_fp32, 0.001, 1.0);
+  }
+  for (const TrialResult* result :
+       that(results, [](const Trial& t) { return t.kind == TrialKind::kStep; })) {
+    match_step(cluster, *result->seconds);
   }
   std::vector<double> shortest;
   for (const TrialResult* result : that(results, small)) shortest.push_back(*result->seconds);

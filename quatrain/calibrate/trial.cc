@@ -13,6 +13,7 @@
 #include <functional>
 #include <mutex>
 
+#include "quatrain/calibrate/step_trial.h"
 #include "quatrain/comm/thread/thread.h"
 #include "quatrain/kernels/attention.h"
 #include "quatrain/kernels/matmul.h"
@@ -52,11 +53,38 @@ std::string_view name_of(CommKind kind) {
 
 using Call = std::function<void()>;
 
-Call product(const Trial& trial) {
+struct Linear {
+  at::Tensor x_MK, w_NK, y_MN, dx_MK, dw_NK;
+  void multiply() {
+    kernels::matmul_out(y_MN, kernels::n(x_MK), kernels::t(w_NK));
+    kernels::matmul_out(dx_MK, kernels::n(y_MN), kernels::n(w_NK));
+    kernels::matmul_add(dw_NK, kernels::t(y_MN), kernels::n(x_MK));
+  }
+};
+
+// As in a step, no operand is left in a cache from the call before.
+Call products(const Trial& trial) {
+  constexpr std::int64_t kMoreThanCaches = 64 * kMiB;
+  constexpr std::size_t kMostLayers = 64;  // small products are not worth the time to make more
   const auto type = at::TensorOptions().dtype(scalar(trial.dtype));
-  const at::Tensor a = at::ones({trial.m, trial.k}, type), b = at::ones({trial.k, trial.n}, type);
-  at::Tensor out = at::ones({trial.m, trial.n}, type);
-  return [a, b, out]() mutable { kernels::matmul_out(out, kernels::n(a), kernels::n(b)); };
+  const auto sums =
+      at::TensorOptions().dtype(trial.dtype == Dtype::kFloat64 ? at::kDouble : at::kFloat);
+  const std::int64_t bytes =
+      size_of(trial.dtype) * (2 * trial.m * trial.k + 2 * trial.n * trial.k + trial.m * trial.n);
+  const auto matrix = [](std::int64_t rows, std::int64_t columns, const at::TensorOptions& of) {
+    return at::ones({rows, columns}, of).mul_(1e-3);
+  };
+  std::vector<Linear> layers;
+  for (std::int64_t held = 0; held < kMoreThanCaches && layers.size() < kMostLayers;
+       held += bytes) {
+    layers.push_back({matrix(trial.m, trial.k, type), matrix(trial.n, trial.k, type),
+                      matrix(trial.m, trial.n, type), matrix(trial.m, trial.k, type),
+                      matrix(trial.n, trial.k, sums)});
+  }
+  return [layers, next = std::size_t{0}]() mutable {
+    layers[next].multiply();
+    next = (next + 1) % layers.size();
+  };
 }
 
 Call attention(const Trial& trial) {
@@ -106,11 +134,13 @@ Call collective(const Trial& trial, Communicator& comm) {
 Call call_of(const Trial& trial, Communicator& comm) {
   switch (trial.kind) {
     case TrialKind::kProduct:
-      return product(trial);
+      return products(trial);
     case TrialKind::kAttention:
       return attention(trial);
     case TrialKind::kCopy:
       return copy(trial);
+    case TrialKind::kStep:
+      return training_step();
     case TrialKind::kCollective:
       return collective(trial, comm);
   }
@@ -146,12 +176,14 @@ std::vector<double> samples(const Call& call, Communicator& world, double budget
 std::string name(const Trial& trial) {
   switch (trial.kind) {
     case TrialKind::kProduct:
-      return fmt::format("product {}x{}x{} {}", trial.m, trial.n, trial.k,
+      return fmt::format("products {}x{}x{} {}", trial.m, trial.n, trial.k,
                          quatrain::name(trial.dtype));
     case TrialKind::kAttention:
       return fmt::format("attention {} tokens", trial.tokens);
     case TrialKind::kCopy:
       return fmt::format("copy {}", trial.bytes);
+    case TrialKind::kStep:
+      return "training step";
     case TrialKind::kCollective:
       return fmt::format("{} {}", name_of(trial.collective), trial.bytes);
   }
@@ -161,12 +193,13 @@ std::string name(const Trial& trial) {
 double flops(const Trial& trial) {
   switch (trial.kind) {
     case TrialKind::kProduct:
-      return 2.0 * static_cast<double>(trial.m) * static_cast<double>(trial.n) *
+      return 3 * 2.0 * static_cast<double>(trial.m) * static_cast<double>(trial.n) *
              static_cast<double>(trial.k);
     case TrialKind::kAttention:  // two products over visible pairs
       return 4.0 * static_cast<double>(kHeads * kHeadDim) *
              static_cast<double>(kernels::visible_pairs(1, trial.tokens, trial.tokens, {}));
     case TrialKind::kCopy:
+    case TrialKind::kStep:
     case TrialKind::kCollective:
       return 0;
   }
@@ -190,6 +223,7 @@ std::vector<Trial> default_trials(const Ranks& ranks) {
   for (const std::int64_t bytes : {64 * kMiB, 256 * kMiB}) {
     trials.push_back({.kind = TrialKind::kCopy, .bytes = bytes});
   }
+  trials.push_back({.kind = TrialKind::kStep});
   if (ranks.count < 2) return trials;
   for (const CommKind kind : {CommKind::kAllReduce, CommKind::kAllGather, CommKind::kReduceScatter,
                               CommKind::kAllToAll, CommKind::kSend}) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One measurement of this machine: a product, attention, a copy, or a collective of thread ranks.
-// All ranks work at once, as in training, since they share the memory's bandwidth.
+// One measurement of this machine: the products of a linear layer, attention, a copy, a training
+// step of one rank, or a collective of thread ranks. All ranks work at once, as in training, since
+// they share the memory's bandwidth.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,19 +14,19 @@
 
 namespace quatrain {
 
-enum class TrialKind : std::uint8_t { kProduct, kAttention, kCopy, kCollective };
+enum class TrialKind : std::uint8_t { kProduct, kAttention, kCopy, kStep, kCollective };
 
 struct Trial {
   TrialKind kind = TrialKind::kProduct;
   Dtype dtype = Dtype::kFloat32;
-  std::int64_t m = 0, n = 0, k = 0;  // of a product
+  std::int64_t m = 0, n = 0, k = 0;  // of a layer's product [m, k] x [k, n] and its gradients'
   std::int64_t tokens = 0;           // of attention: 8 heads of 64
   std::int64_t bytes = 0;            // of a copy, read and written; of a collective's whole tensor
   CommKind collective = CommKind::kAllReduce;
 };
-// "product 512x512x512 bfloat16", "all_reduce 1048576": unique among default_trials().
+// "products 512x512x512 bfloat16", "all_reduce 1048576": unique among default_trials().
 std::string name(const Trial& trial);
-double flops(const Trial& trial);  // of one rank; 0 where it computes nothing
+double flops(const Trial& trial);  // of one rank; 0 where it computes nothing, and of a step
 
 struct Ranks {
   int count = 1;    // 2 or more where collectives are to be measured

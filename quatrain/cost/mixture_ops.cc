@@ -141,8 +141,8 @@ void mixture_ops(std::vector<OpCost>& ops, const ModelSpec& model, const WorkSha
 
 namespace {
 
-// Rows to the experts and back. Counts of them are told first; the weights of choices go with the
-// rows, their gradients come back with the rows' gradients.
+// Rows to the experts and back, in pieces. Counts of them are told first; the weights of choices go
+// with the rows, their gradients come back with the rows' gradients.
 void exchange_wire(std::vector<OpCost>& ops, const ModelSpec& model, const WorkShape& shape,
                    const MixtureDims& m) {
   using enum ActionKind;
@@ -151,17 +151,18 @@ void exchange_wire(std::vector<OpCost>& ops, const ModelSpec& model, const WorkS
   const std::int64_t row = model.hidden * size_of(shape.dtype), weight = size_of(wide(shape.dtype));
   const std::int64_t counts =
       (m.exchange - 1) * m.held * static_cast<std::int64_t>(sizeof(std::int64_t));
+  const std::int64_t pieces = std::min<std::int64_t>(shape.ep_chunks, m.held);
   const auto book = [&](const char* op, ActionKind pass, std::int64_t calls, std::int64_t bytes) {
     op_named(ops, op).wire.push_back(
         {pass, CollectiveKind::kAllToAll, Axis::kEp, calls, Bytes{bytes}});
   };
   for (const ActionKind pass : {kForward, kBackwardInput}) {
     if (pass == kBackwardInput && shape.recompute != Recompute::kFull) continue;
-    book("up", pass, 3, counts + load.sent_away() * (row + weight));
-    book("down", pass, 1, load.from_away() * row);
+    book("up", pass, 2 + pieces, counts + load.sent_away() * (row + weight));
+    book("down", pass, pieces, load.from_away() * row);
   }
-  book("down", kBackwardInput, 1, load.sent_away() * row);
-  book("up", kBackwardInput, 2, load.from_away() * (row + weight));
+  book("down", kBackwardInput, pieces, load.sent_away() * row);
+  book("up", kBackwardInput, 1 + pieces, load.from_away() * (row + weight));
 }
 
 }  // namespace

@@ -17,9 +17,10 @@
 //   latents, their norms and gradients                       4 N (P + r + Q)
 // A mixture, M = N k choices and X rows of this rank's experts, in place of the feed-forward part:
 //   gathered rows and what goes back to rows                 2 M D
-//   rows that arrive, by rank and by expert, and results     4 X D, where rows move; of shares 2 M
-//   D pre-activations, activations and their gradients         4 X F + 3 N S logits, scores, their
-//   gradients; choices and weights     6 N E + 8 M
+//   rows that arrive, by rank and by expert, and results     4 X D, where rows move
+//   rows that go to copies ranks, and rows in pieces         2 M D (copies - 1), 2 M D
+//   pre-activations, activations and their gradients         4 X F + 3 N S
+//   logits, scores, their gradients; choices and weights     6 N E + 8 M
 // Widened, the largest product adds operands and result: N in + in out + N out.
 #include <algorithm>
 
@@ -74,7 +75,8 @@ std::int64_t feed_forward_elements(const ModelSpec& model, const WorkShape& shap
     const std::int64_t by_expert = n * model.experts->top_k;
     const std::int64_t arrived = expert_load(model, shape).arrived();
     const int ranks = shape.split.exchange_ranks(), copies = shape.split.expert_copies();
-    const std::int64_t moving = ranks > 1 ? 4 * arrived + 2 * (copies - 1) * by_expert : 0;
+    const int again = 2 * (copies - 1) + (shape.ep_chunks > 1 ? 2 : 0);
+    const std::int64_t moving = ranks > 1 ? 4 * arrived + again * by_expert : 0;
     most = std::max(most, (2 * by_expert + moving) * model.hidden + 4 * arrived * own.expert_ffn +
                               3 * n * own.shared_ffn + 6 * n * model.experts->num_experts +
                               8 * by_expert);

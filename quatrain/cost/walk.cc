@@ -100,6 +100,7 @@ WorkShape work_shape(const Plan& plan, int rank) {
   shape.split = tensor_split(plan, rank);
   shape.gather_again = plan.gather_again;
   shape.overlap_chunks = plan.overlap_chunks;
+  shape.ep_chunks = plan.ep_chunks;
   return shape;
 }
 

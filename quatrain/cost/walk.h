@@ -35,6 +35,7 @@ struct WorkShape {
   TensorSplit split = {};                  // this rank's place along tp
   bool gather_again = false;               // Plan's
   int overlap_chunks = 1;                  // Plan's
+  int ep_chunks = 1;                       // Plan's
   std::optional<ExpertLoad> experts = {};  // of each layer that has any; nothing: even_load()
   bool global_balance = false;  // routers' balance counts whole global batches, a step late
   bool fused_backward = true;   // a layer's weight half follows its input half; else any time later

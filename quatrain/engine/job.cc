@@ -15,6 +15,7 @@ BuildOptions build_options(const RankJobOptions& options, const Pipeline& pipeli
   if (groups.experts) {
     build.expert_exchange = groups.experts->exchange.get();
     build.experts = *tensor_split(options.plan, mesh.rank()).experts;
+    build.ep_chunks = options.plan.ep_chunks;
   }
   build.tensor = {.sequence_parallel = options.plan.sequence_parallel,
                   .gather_again = options.plan.gather_again,

@@ -44,7 +44,8 @@ Model::Model(const ModelSpec& spec, const BuildOptions& options)
                                            tensor_options(options))),
       split_(split_of(*tp_, options)),
       ep_(std::make_unique<ExpertParallel>(
-          options.expert_exchange != nullptr ? *options.expert_exchange : *alone_, split_)),
+          options.expert_exchange != nullptr ? *options.expert_exchange : *alone_, split_,
+          options.ep_chunks)),
       cp_(std::make_unique<ContextParallel>(options.cp != nullptr ? *options.cp : *alone_,
                                             options.context, options.place_attention)),
       units_(build_units(spec, options, stages_, split_)),

@@ -31,6 +31,7 @@ struct BuildOptions {
   // those that hold experts; null: this rank's share of tp holds all of them.
   Communicator* expert_exchange = nullptr;
   ExpertSplit experts{};
+  int ep_chunks = 1;           // pieces in which they exchange rows
   Communicator* cp = nullptr;  // ranks that share sequences (borrowed); null: one alone
   ContextSplit context{};      // how they do
   MakePlaceAttention place_attention = make_place_attention;  // what attends to them

@@ -12,38 +12,58 @@
 namespace quatrain {
 namespace {
 
-std::int64_t sum(const std::vector<std::int64_t>& rows) {
-  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-}
-
 at::Tensor rows_like(const at::Tensor& x, std::int64_t rows) {
   std::vector<std::int64_t> sizes = x.sizes().vec();
   sizes[0] = rows;
   return at::empty(sizes, x.options());
 }
 
-struct Run {
-  std::int64_t begin, count;
-};
-
-at::Tensor in_order(const at::Tensor& rows, const std::vector<Run>& runs) {
-  std::vector<at::Tensor> parts;
-  for (const Run& run : runs) {
-    if (run.count > 0) parts.push_back(rows.narrow(0, run.begin, run.count));
+// Neighbours are taken as one.
+at::Tensor in_order(const at::Tensor& rows, const std::vector<Range>& runs) {
+  std::vector<Range> joined;
+  for (const Range& run : runs) {
+    if (run.size() == 0) continue;
+    if (!joined.empty() && joined.back().end == run.begin) {
+      joined.back().end = run.end;
+    } else {
+      joined.push_back(run);
+    }
   }
-  if (parts.empty()) return rows;
+  if (joined.empty()) return rows.narrow(0, 0, 0);
+  std::vector<at::Tensor> parts;
+  for (const Range& run : joined) parts.push_back(rows_in(rows, run));
   return parts.size() == 1 ? parts[0] : at::cat(parts);
 }
 
+std::vector<std::int64_t> values_of(const at::Tensor& x) {
+  const auto values = x.accessor<std::int64_t, 1>();
+  std::vector<std::int64_t> all;
+  for (std::int64_t i = 0; i < values.size(0); ++i) all.push_back(values[i]);
+  return all;
+}
+
+// The terms of each run's rows lie one behind the other.
+void add_up(const at::Tensor& terms, const std::vector<Range>& runs, int copies,
+            const at::Tensor& to_M) {
+  std::int64_t begin = 0;
+  for (const Range& run : runs) {
+    const at::Tensor to = rows_in(to_M, run);
+    std::vector<std::int64_t> sizes = to.sizes().vec();
+    sizes.insert(sizes.begin(), copies);
+    to.copy_(terms.narrow(0, begin, copies * run.size()).view(sizes).sum(0));
+    begin += copies * run.size();
+  }
+}
+
 // Where each rank's rows for each expert lie, ranks first or experts first; listed the other way.
-std::vector<Run> runs_of(const at::Tensor& counts_GE, bool arrived) {
+std::vector<Range> runs_of(const at::Tensor& counts_GE, bool arrived) {
   const auto counts = counts_GE.accessor<std::int64_t, 2>();
   const std::int64_t ranks = counts.size(0), experts = counts.size(1);
-  std::vector<Run> runs(static_cast<std::size_t>(ranks * experts));
+  std::vector<Range> runs(static_cast<std::size_t>(ranks * experts));
   std::int64_t begin = 0;
   const auto place = [&](std::int64_t g, std::int64_t e) {
     const std::int64_t listed = arrived ? e * ranks + g : g * experts + e;
-    runs[static_cast<std::size_t>(listed)] = {begin, counts[g][e]};
+    runs[static_cast<std::size_t>(listed)] = {begin, begin + counts[g][e]};
     begin += counts[g][e];
   };
   if (arrived) {
@@ -60,103 +80,101 @@ std::vector<Run> runs_of(const at::Tensor& counts_GE, bool arrived) {
 
 }  // namespace
 
-ExpertParallel::ExpertParallel(Communicator& group, const TensorSplit& split)
+ExpertParallel::ExpertParallel(Communicator& group, const TensorSplit& split, int chunks)
     : group_(group),
       split_(split.expert_split()),
       slices_(split.expert_slices()),
       slice_(split.expert_slice(split.rank)),
-      copies_(split.expert_copies()) {
+      copies_(split.expert_copies()),
+      chunks_(chunks) {
   CHECK(group.size() == split.exchange_ranks(), "{} ranks exchange rows for ep {} and {} shares",
         group.size(), split_.ep, copies_);
 }
 
-// Of the ranks that hold one block of experts the rows for one.
-std::vector<std::int64_t> ExpertParallel::choices_by_holder(
-    std::span<const std::int64_t> begin) const {
-  const std::size_t here = (begin.size() - 1) / static_cast<std::size_t>(split_.ep);
-  std::vector<std::int64_t> rows;
-  for (std::size_t e = 0; e + 1 < begin.size(); e += here) {
-    rows.push_back(begin[e + here] - begin[e]);
-  }
-  return rows;
+std::vector<Range> ExpertParallel::pieces(const ExpertTraffic& traffic) const {
+  const int count = static_cast<int>(std::min<std::int64_t>(chunks_, traffic.held()));
+  std::vector<Range> pieces;
+  for (int i = 0; i < count; ++i) pieces.push_back(piece(traffic.held(), count, i));
+  return pieces;
 }
 
-at::Tensor ExpertParallel::exchange_counts(std::span<const std::int64_t> begin) const {
-  const auto experts = static_cast<std::int64_t>(begin.size()) - 1;
+std::vector<Range> ExpertParallel::runs(const ExpertTraffic& traffic, Range experts) const {
+  const auto at = [&](std::int64_t e) { return traffic.sent[static_cast<std::size_t>(e)]; };
+  std::vector<Range> runs;
+  for (std::int64_t holder = 0; holder < split_.ep; ++holder) {
+    const std::int64_t first = holder * traffic.held();
+    runs.push_back({at(first + experts.begin), at(first + experts.end)});
+  }
+  return runs;
+}
+
+at::Tensor ExpertParallel::exchange_counts(std::span<const std::int64_t> sent) const {
+  const auto experts = static_cast<std::int64_t>(sent.size()) - 1;
   const std::int64_t here = experts / split_.ep;
   const at::Tensor told_GE = at::empty({group_.size(), here}, at::kLong);
   auto told = told_GE.accessor<std::int64_t, 2>();
   for (std::int64_t g = 0; g < group_.size(); ++g) {
     for (std::int64_t e = 0; e < here; ++e) {
       const auto expert = static_cast<std::size_t>(g / copies_ * here + e);
-      told[g][e] = begin[expert + 1] - begin[expert];
+      told[g][e] = sent[expert + 1] - sent[expert];
     }
   }
-  const std::vector<std::int64_t> ones(ranks(), 1);
+  const std::vector<std::int64_t> ones(static_cast<std::size_t>(group_.size()), 1);
   at::Tensor counts_GE = at::empty_like(told_GE);
   group_.all_to_all(counts_GE, told_GE, ones, ones).wait();
   return counts_GE;
 }
 
-ExpertTraffic ExpertParallel::traffic(std::span<const std::int64_t> begin) const {
-  return traffic(begin, exchange_counts(begin));
+ExpertTraffic ExpertParallel::traffic(std::span<const std::int64_t> sent) const {
+  return traffic(sent, exchange_counts(sent));
 }
 
-ExpertTraffic ExpertParallel::traffic(std::span<const std::int64_t> begin,
+ExpertTraffic ExpertParallel::traffic(std::span<const std::int64_t> sent,
                                       at::Tensor counts_GE) const {
   ExpertTraffic traffic;
-  for (const std::int64_t rows : choices_by_holder(begin)) {
-    traffic.to.insert(traffic.to.end(), static_cast<std::size_t>(copies_), rows);
-  }
-  const auto counts = counts_GE.accessor<std::int64_t, 2>();
-  traffic.from.assign(ranks(), 0);
-  traffic.begin.assign(static_cast<std::size_t>(counts.size(1)) + 1, 0);
-  for (std::int64_t e = 0; e < counts.size(1); ++e) {
-    std::int64_t& end = traffic.begin[static_cast<std::size_t>(e) + 1];
-    end = traffic.begin[static_cast<std::size_t>(e)];
-    for (std::int64_t g = 0; g < counts.size(0); ++g) {
-      traffic.from[static_cast<std::size_t>(g)] += counts[g][e];
-      end += counts[g][e];
-    }
+  traffic.sent.assign(sent.begin(), sent.end());
+  traffic.begin.push_back(0);
+  for (const std::int64_t rows : values_of(counts_GE.sum(0))) {
+    traffic.begin.push_back(traffic.begin.back() + rows);
   }
   traffic.counts_GE = std::move(counts_GE);
   return traffic;
 }
 
-Arriving ExpertParallel::dispatch(const at::Tensor& rows_M, const ExpertTraffic& traffic) const {
-  std::vector<Run> runs;
-  std::int64_t begin = 0;
-  for (std::size_t g = 0; g < ranks(); ++g) {
-    runs.push_back({begin, traffic.to[g]});
-    if ((g + 1) % static_cast<std::size_t>(copies_) == 0) begin += traffic.to[g];
+std::vector<std::int64_t> ExpertParallel::by_rank(const std::vector<Range>& runs) const {
+  std::vector<std::int64_t> rows;
+  for (const Range& run : runs) {
+    rows.insert(rows.end(), static_cast<std::size_t>(copies_), run.size());
   }
-  const at::Tensor sent = copies_ == 1 ? rows_M : in_order(rows_M, runs);
-  at::Tensor arrived = rows_like(rows_M, traffic.arrived());
-  Work work = group_.all_to_all(arrived, sent, traffic.from, traffic.to);
-  return {std::move(arrived), std::move(work), [counts = traffic.counts_GE](const at::Tensor& x) {
-            return in_order(x, runs_of(counts, true));
-          }};
+  return rows;
 }
 
-Arriving ExpertParallel::collect(const at::Tensor& rows_X, const ExpertTraffic& traffic) const {
-  at::Tensor back = rows_like(rows_X, sum(traffic.to));
-  Work work = group_.all_to_all(back, in_order(rows_X, runs_of(traffic.counts_GE, false)),
-                                traffic.to, traffic.from);
-  if (copies_ == 1) {
-    return {std::move(back), std::move(work), [](const at::Tensor& x) { return x; }};
-  }
+Arriving ExpertParallel::dispatch(const at::Tensor& rows_M, const ExpertTraffic& traffic,
+                                  Range experts) const {
+  const std::vector<Range> runs = this->runs(traffic, experts);
+  std::vector<Range> sent;
+  for (const Range& run : runs) sent.insert(sent.end(), static_cast<std::size_t>(copies_), run);
+  const at::Tensor counts_GE = traffic.counts_GE.narrow(1, experts.begin, experts.size());
+  at::Tensor arrived = rows_like(rows_M, traffic.rows(experts).size());
+  Work work = group_.all_to_all(arrived, in_order(rows_M, sent), values_of(counts_GE.sum(1)),
+                                by_rank(runs));
+  return {std::move(arrived), std::move(work),
+          [counts_GE](const at::Tensor& x) { return in_order(x, runs_of(counts_GE, true)); }};
+}
+
+Arriving ExpertParallel::collect(const at::Tensor& rows_X, const ExpertTraffic& traffic,
+                                 Range experts, const at::Tensor& to_M) const {
+  const std::vector<Range> runs = this->runs(traffic, experts);
+  const std::vector<std::int64_t> from = by_rank(runs);
+  const at::Tensor counts_GE = traffic.counts_GE.narrow(1, experts.begin, experts.size());
+  const bool in_place = copies_ == 1 && experts.size() == traffic.held();
+  at::Tensor back = in_place ? to_M : rows_like(rows_X, sum(from));
+  Work work = group_.all_to_all(back, in_order(rows_X, runs_of(counts_GE, false)), from,
+                                values_of(counts_GE.sum(1)));
   return {std::move(back), std::move(work),
-          [to = traffic.to, copies = copies_](const at::Tensor& x) {
-            std::vector<at::Tensor> sums;
-            std::int64_t begin = 0;
-            for (std::size_t g = 0; g < to.size(); g += static_cast<std::size_t>(copies)) {
-              std::vector<std::int64_t> sizes = x.sizes().vec();
-              sizes[0] = to[g];
-              sizes.insert(sizes.begin(), copies);
-              sums.push_back(x.narrow(0, begin, copies * to[g]).view(sizes).sum(0));
-              begin += copies * to[g];
-            }
-            return at::cat(sums);
+          [in_place, runs, copies = copies_, to_M](const at::Tensor& terms) {
+            if (!in_place) add_up(terms, runs, copies, to_M);
+            return to_M;
           }};
 }
 

@@ -25,13 +25,22 @@
 
 namespace quatrain {
 
-// One micro-batch's rows for the experts of a layer.
+inline at::Tensor rows_in(const at::Tensor& x, Range rows) {
+  return x.narrow(0, rows.begin, rows.size());
+}
+
+// One micro-batch's rows for the experts of a layer. Of all experts, e's choices are
+// [sent[e], sent[e + 1]) of the M; of those that are here, e's rows [begin[e], begin[e + 1]) of the
+// X.
 struct ExpertTraffic {
-  at::Tensor counts_GE;             // int64: rows from each rank for each expert that is here
-  std::vector<std::int64_t> to;     // rows for each rank
-  std::vector<std::int64_t> from;   // and from it
-  std::vector<std::int64_t> begin;  // expert e's arrived rows are [begin[e], begin[e + 1])
+  at::Tensor counts_GE;  // int64: rows from each rank for each expert that is here
+  std::vector<std::int64_t> sent, begin;
+  std::int64_t held() const { return counts_GE.size(1); }
   std::int64_t arrived() const { return begin.back(); }
+  Range rows(Range experts) const { return {at(experts.begin), at(experts.end)}; }
+
+ private:
+  std::int64_t at(std::int64_t expert) const { return begin[static_cast<std::size_t>(expert)]; }
 };
 
 // Rows on their way.
@@ -53,8 +62,8 @@ class [[nodiscard]] Arriving {
 
 class ExpertParallel {
  public:
-  // `group` (borrowed): expert_exchange()'s ranks.
-  ExpertParallel(Communicator& group, const TensorSplit& split);
+  // `group` (borrowed): expert_exchange()'s ranks. `chunks`: pieces of an exchange of rows.
+  ExpertParallel(Communicator& group, const TensorSplit& split, int chunks = 1);
 
   // Whether rows leave this rank at all.
   bool moves() const { return group_.size() > 1; }
@@ -62,26 +71,33 @@ class ExpertParallel {
   Range held(std::int64_t experts) const { return split_.held(experts); }
   Range sent(std::int64_t rows) const { return piece(rows, slices_, slice_); }
   bool sends_all() const { return slices_ == 1; }
+  // Which of the experts that each rank holds are exchanged together, so that some are computed
+  // while others' rows are on their way. Not empty.
+  std::vector<Range> pieces(const ExpertTraffic& traffic) const;
 
-  // Tells the ranks how many rows come: choices of expert e, of all experts, are
-  // [begin[e], begin[e + 1]) of the M. Collective.
-  ExpertTraffic traffic(std::span<const std::int64_t> begin) const;
+  // Tells the ranks how many rows come (`sent`: ExpertTraffic's). Collective.
+  ExpertTraffic traffic(std::span<const std::int64_t> sent) const;
   // The same again, from the counts that were told.
-  ExpertTraffic traffic(std::span<const std::int64_t> begin, at::Tensor counts_GE) const;
+  ExpertTraffic traffic(std::span<const std::int64_t> sent, at::Tensor counts_GE) const;
 
-  // [M, ...] -> [X, ...], and the way back, where terms from ranks that share an expert are added.
-  Arriving dispatch(const at::Tensor& rows_M, const ExpertTraffic& traffic) const;
-  Arriving collect(const at::Tensor& rows_X, const ExpertTraffic& traffic) const;
+  // Of [M, ...] the rows for these of each rank's experts -> of [X, ...] those that arrive here.
+  Arriving dispatch(const at::Tensor& rows_M, const ExpertTraffic& traffic, Range experts) const;
+  // And the way back, into their places in `to_M`; terms from ranks that share an expert are added.
+  Arriving collect(const at::Tensor& rows_X, const ExpertTraffic& traffic, Range experts,
+                   const at::Tensor& to_M) const;
 
  private:
-  std::size_t ranks() const { return static_cast<std::size_t>(group_.size()); }
-  std::vector<std::int64_t> choices_by_holder(std::span<const std::int64_t> begin) const;
-  at::Tensor exchange_counts(std::span<const std::int64_t> begin) const;
+  // Of the choices, those for these experts of each holder: one run a holder.
+  std::vector<Range> runs(const ExpertTraffic& traffic, Range experts) const;
+  // Rows of each rank that they go to and come back from.
+  std::vector<std::int64_t> by_rank(const std::vector<Range>& runs) const;
+  at::Tensor exchange_counts(std::span<const std::int64_t> sent) const;
 
   Communicator& group_;
   ExpertSplit split_;
   int slices_, slice_;  // of a micro-batch's rows
   int copies_;          // ranks that each row goes to
+  int chunks_;
 };
 
 // The ranks of the mesh that this one exchanges rows with, in the order of experts: of its block

@@ -4,9 +4,11 @@
 #include "quatrain/nn/routed_experts.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "quatrain/kernels/pointwise.h"
@@ -28,6 +30,29 @@ at::Tensor rows_of_width(const at::Tensor& like, std::int64_t width) {
   return at::empty({like.size(0), width}, like.options());
 }
 
+// Pieces of rows as one tensor: the piece itself, where it is all of them.
+class Joined {
+ public:
+  explicit Joined(std::int64_t rows) : rows_(rows) {}
+  void put(at::Tensor piece, Range at) {
+    if (at.size() == rows_) {
+      all_ = std::move(piece);
+      return;
+    }
+    if (!all_.defined()) {
+      std::vector<std::int64_t> sizes = piece.sizes().vec();
+      sizes[0] = rows_;
+      all_ = at::empty(sizes, piece.options());
+    }
+    rows_in(all_, at).copy_(piece);
+  }
+  at::Tensor take() { return std::move(all_); }
+
+ private:
+  std::int64_t rows_;
+  at::Tensor all_;
+};
+
 }  // namespace
 
 RoutedExperts::RoutedExperts(std::int64_t experts, std::vector<ExpertParams> params,
@@ -42,11 +67,26 @@ bool RoutedExperts::trains(ParamRange ExpertParams::*part) const {
                      [&](const ExpertParams& e) { return (e.*part).any_trainable(); });
 }
 
-std::vector<at::Tensor> RoutedExperts::matrices(ParamRange ExpertParams::*part) const {
+std::vector<at::Tensor> RoutedExperts::matrices(ParamRange ExpertParams::*part,
+                                                Range experts) const {
   std::vector<at::Tensor> list;
-  list.reserve(params_.size());
-  for (const ExpertParams& expert : params_) list.push_back((expert.*part).value());
+  for (std::int64_t e = experts.begin; e < experts.end; ++e) {
+    list.push_back((params_[static_cast<std::size_t>(e)].*part).value());
+  }
   return list;
+}
+
+RoutedExperts::Runs RoutedExperts::all_of(std::vector<std::int64_t> begin) const {
+  return {{0, static_cast<std::int64_t>(params_.size())}, std::move(begin)};
+}
+
+RoutedExperts::Runs RoutedExperts::some_of(const std::vector<std::int64_t>& begin, Range experts) {
+  Runs runs{experts, {}};
+  for (std::int64_t e = experts.begin; e <= experts.end; ++e) {
+    runs.begin.push_back(begin[static_cast<std::size_t>(e)] -
+                         begin[static_cast<std::size_t>(experts.begin)]);
+  }
+  return runs;
 }
 
 at::Tensor RoutedExperts::slice(const at::Tensor& x_N) const {
@@ -73,38 +113,45 @@ RoutedExperts::Route RoutedExperts::route(const Choices& choices) const {
   return route;
 }
 
-at::Tensor RoutedExperts::compute(const at::Tensor& x_XD, const at::Tensor& weights_X,
-                                  std::span<const std::int64_t> begin, Stash& stash) const {
-  const std::vector<at::Tensor> ups = matrices(&ExpertParams::up);
+RoutedExperts::Outputs RoutedExperts::compute(const at::Tensor& x_XD, const at::Tensor& weights_X,
+                                              const Runs& runs) const {
+  const std::vector<at::Tensor> ups = matrices(&ExpertParams::up, runs.experts);
   at::Tensor pre = rows_of_width(x_XD, ups[0].size(0));
-  kernels::grouped_matmul_out(pre, x_XD, ups, true, begin);
+  kernels::grouped_matmul_out(pre, x_XD, ups, true, runs.begin);
   at::Tensor act_XF = kernels::swiglu(pre);
-  stash.save(std::move(pre), Until::kInput, kExpertPre);
   kernels::scale_rows_(act_XF, weights_X);
   at::Tensor y_XD = rows_of_width(x_XD, x_XD.size(1));
-  kernels::grouped_matmul_out(y_XD, act_XF, matrices(&ExpertParams::down), true, begin);
-  return y_XD;
+  const std::vector<at::Tensor> downs = matrices(&ExpertParams::down, runs.experts);
+  kernels::grouped_matmul_out(y_XD, act_XF, downs, true, runs.begin);
+  return {std::move(y_XD), std::move(pre)};
 }
 
 RoutedExperts::RowGrads RoutedExperts::compute_backward(const at::Tensor& dy_XD,
                                                         const at::Tensor& weights_X,
-                                                        std::span<const std::int64_t> begin,
-                                                        Stash& stash) const {
-  const at::Tensor pre = stash.take(kExpertPre);
+                                                        const at::Tensor& pre,
+                                                        const Runs& runs) const {
   at::Tensor dact_XF = rows_of_width(pre, pre.size(1) / 2);
-  kernels::grouped_matmul_out(dact_XF, dy_XD, matrices(&ExpertParams::down), false, begin);
+  const std::vector<at::Tensor> downs = matrices(&ExpertParams::down, runs.experts);
+  kernels::grouped_matmul_out(dact_XF, dy_XD, downs, false, runs.begin);
   kernels::ActivationGrads grads = kernels::swiglu_backward(dact_XF, pre);
   at::Tensor dweights_X = kernels::row_dots(dact_XF, grads.act);
   dact_XF.reset();
   kernels::scale_rows_(grads.dx, weights_X);
   if (trains(&ExpertParams::down)) {
     kernels::scale_rows_(grads.act, weights_X);
-    stash.save(std::move(grads.act), Until::kWeight, kExpertAct);
+  } else {
+    grads.act.reset();
   }
-  if (trains(&ExpertParams::up)) stash.save(grads.dx, Until::kWeight, kExpertDpre);
   at::Tensor dx_XD = rows_of_width(dy_XD, dy_XD.size(1));
-  kernels::grouped_matmul_out(dx_XD, grads.dx, matrices(&ExpertParams::up), false, begin);
-  return {std::move(dx_XD), std::move(dweights_X)};
+  const std::vector<at::Tensor> ups = matrices(&ExpertParams::up, runs.experts);
+  kernels::grouped_matmul_out(dx_XD, grads.dx, ups, false, runs.begin);
+  return {std::move(dx_XD), std::move(dweights_X), std::move(grads.act), std::move(grads.dx)};
+}
+
+// For the weight halves.
+void RoutedExperts::keep(at::Tensor act, at::Tensor dpre, Stash& stash) const {
+  if (trains(&ExpertParams::down)) stash.save(std::move(act), Until::kWeight, kExpertAct);
+  if (trains(&ExpertParams::up)) stash.save(std::move(dpre), Until::kWeight, kExpertDpre);
 }
 
 at::Tensor RoutedExperts::forward(const at::Tensor& x_ND, const Choices& choices, Stash& stash,
@@ -115,7 +162,9 @@ at::Tensor RoutedExperts::forward(const at::Tensor& x_ND, const Choices& choices
     y_MD = forward_there(y_MD, here, stash, under);
   } else {
     under();
-    y_MD = compute(y_MD, here.weights_M, here.rows.begin, stash);
+    Outputs made = compute(y_MD, here.weights_M, all_of(here.rows.begin));
+    stash.save(std::move(made.pre), Until::kInput, kExpertPre);
+    y_MD = std::move(made.y_XD);
   }
   return whole(kernels::sum_by_row(y_MD, here.rows), x_ND.size(0));
 }
@@ -123,44 +172,80 @@ at::Tensor RoutedExperts::forward(const at::Tensor& x_ND, const Choices& choices
 at::Tensor RoutedExperts::forward_there(const at::Tensor& x_MD, const Route& here, Stash& stash,
                                         const Fill& under) const {
   const ExpertTraffic traffic = ep_.traffic(here.rows.begin);
-  Arriving weights = ep_.dispatch(here.weights_M, traffic);
-  Arriving rows = ep_.dispatch(x_MD, traffic);
+  const std::vector<Range> pieces = ep_.pieces(traffic);
+  Arriving weights = ep_.dispatch(here.weights_M, traffic, {0, traffic.held()});
+  std::vector<Arriving> rows, back;
+  for (const Range& piece : pieces) rows.push_back(ep_.dispatch(x_MD, traffic, piece));
   under();
-  const at::Tensor weights_X = weights.wait(), x_XD = rows.wait();
   const bool up = trains(&ExpertParams::up), down = trains(&ExpertParams::down);
+  const at::Tensor weights_X = weights.wait();
+  const at::Tensor y_MD = at::empty_like(x_MD);
+  Joined x(traffic.arrived()), pre(traffic.arrived());
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const Range at = traffic.rows(pieces[i]);
+    const at::Tensor x_XD = rows[i].wait();
+    Outputs made = compute(x_XD, rows_in(weights_X, at), some_of(traffic.begin, pieces[i]));
+    back.push_back(ep_.collect(made.y_XD, traffic, pieces[i], y_MD));
+    pre.put(std::move(made.pre), at);
+    if (up) x.put(x_XD, at);
+  }
   stash.save(traffic.counts_GE, up || down ? Until::kWeight : Until::kInput, kExpertCounts);
   stash.save(weights_X, Until::kInput, kWeights);
-  if (up) stash.save(x_XD, Until::kWeight, kRows);
-  return ep_.collect(compute(x_XD, weights_X, traffic.begin, stash), traffic).wait();
+  stash.save(pre.take(), Until::kInput, kExpertPre);
+  if (up) stash.save(x.take(), Until::kWeight, kRows);
+  for (Arriving& piece : back) piece.wait();
+  return y_MD;
 }
 
 RoutedExperts::Grads RoutedExperts::backward_input(const at::Tensor& dy_ND, const Choices& choices,
                                                    Stash& stash, const Fill& under) const {
   const Route here = route(choices);
-  const at::Tensor dy_MD = kernels::gather_by_expert(slice(dy_ND), here.rows);
-  const RowGrads grads = ep_.moves()
-                             ? backward_there(dy_MD, here, stash, under)
-                             : compute_backward(dy_MD, here.weights_M, here.rows.begin, stash);
-  const at::Tensor dweights_Nk = kernels::by_choice(grads.dweights_X, here.rows);
-  return {whole(kernels::sum_by_row(grads.dx_XD, here.rows), dy_ND.size(0)),
+  at::Tensor dx_MD = kernels::gather_by_expert(slice(dy_ND), here.rows), dweights_M;
+  if (ep_.moves()) {
+    std::tie(dx_MD, dweights_M) = backward_there(dx_MD, here, stash, under);
+  } else {
+    RowGrads grads =
+        compute_backward(dx_MD, here.weights_M, stash.take(kExpertPre), all_of(here.rows.begin));
+    keep(std::move(grads.act), std::move(grads.dpre), stash);
+    dx_MD = std::move(grads.dx_XD);
+    dweights_M = std::move(grads.dweights_X);
+  }
+  const at::Tensor dweights_Nk = kernels::by_choice(dweights_M, here.rows);
+  return {whole(kernels::sum_by_row(dx_MD, here.rows), dy_ND.size(0)),
           whole(dweights_Nk, dy_ND.size(0))};
 }
 
-RoutedExperts::RowGrads RoutedExperts::backward_there(const at::Tensor& dy_MD, const Route& here,
-                                                      Stash& stash, const Fill& under) const {
+std::pair<at::Tensor, at::Tensor> RoutedExperts::backward_there(const at::Tensor& dy_MD,
+                                                                const Route& here, Stash& stash,
+                                                                const Fill& under) const {
   const bool up = trains(&ExpertParams::up), down = trains(&ExpertParams::down);
   const at::Tensor counts_GE = up || down ? stash.at(kExpertCounts) : stash.take(kExpertCounts);
   const ExpertTraffic traffic = ep_.traffic(here.rows.begin, counts_GE);
-  Arriving arriving = ep_.dispatch(dy_MD, traffic);
+  const std::vector<Range> pieces = ep_.pieces(traffic);
+  std::vector<Arriving> rows, back;
+  for (const Range& piece : pieces) rows.push_back(ep_.dispatch(dy_MD, traffic, piece));
   under();
-  const at::Tensor dy_XD = arriving.wait();
-  const RowGrads grads = compute_backward(dy_XD, stash.take(kWeights), traffic.begin, stash);
-  if (down) stash.save(dy_XD, Until::kWeight, kDyRows);
-  Arriving weights = ep_.collect(grads.dweights_X, traffic);
-  Arriving rows = ep_.collect(grads.dx_XD, traffic);
+  const at::Tensor weights_X = stash.take(kWeights), pre = stash.take(kExpertPre);
+  const at::Tensor dx_MD = at::empty_like(dy_MD), dweights_M = at::empty_like(here.weights_M);
+  const std::int64_t arrived = traffic.arrived();
+  Joined dy(arrived), dweights(arrived), act(arrived), dpre(arrived);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const Range at = traffic.rows(pieces[i]);
+    const at::Tensor dy_XD = rows[i].wait();
+    RowGrads grads = compute_backward(dy_XD, rows_in(weights_X, at), rows_in(pre, at),
+                                      some_of(traffic.begin, pieces[i]));
+    back.push_back(ep_.collect(grads.dx_XD, traffic, pieces[i], dx_MD));
+    dweights.put(std::move(grads.dweights_X), at);
+    if (down) dy.put(dy_XD, at);
+    if (down) act.put(std::move(grads.act), at);
+    if (up) dpre.put(std::move(grads.dpre), at);
+  }
+  back.push_back(ep_.collect(dweights.take(), traffic, {0, traffic.held()}, dweights_M));
+  keep(act.take(), dpre.take(), stash);
+  if (down) stash.save(dy.take(), Until::kWeight, kDyRows);
   under();
-  at::Tensor dweights_M = weights.wait();
-  return {rows.wait(), std::move(dweights_M)};
+  for (Arriving& piece : back) piece.wait();
+  return {dx_MD, dweights_M};
 }
 
 void RoutedExperts::outer(ParamRange ExpertParams::*part, const at::Tensor& dy_XO,

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "quatrain/kernels/expert_rows.h"
@@ -66,18 +67,29 @@ class RoutedExperts {
   at::Tensor slice(const at::Tensor& x_N) const;
   at::Tensor whole(const at::Tensor& slice, std::int64_t rows) const;
   kernels::ExpertRows sorted(const at::Tensor& experts_Nk) const;
-  at::Tensor compute(const at::Tensor& x_XD, const at::Tensor& weights_X,
-                     std::span<const std::int64_t> begin, Stash& stash) const;
+  struct Runs {  // rows of some of the experts that are here, from 0
+    Range experts;
+    std::vector<std::int64_t> begin;
+  };
+  Runs all_of(std::vector<std::int64_t> begin) const;
+  static Runs some_of(const std::vector<std::int64_t>& begin, Range experts);
+  struct Outputs {
+    at::Tensor y_XD, pre;
+  };
+  Outputs compute(const at::Tensor& x_XD, const at::Tensor& weights_X, const Runs& runs) const;
   struct RowGrads {
     at::Tensor dx_XD, dweights_X;
+    at::Tensor act, dpre;  // for the weight halves; act is absent where down's is not trained
   };
   RowGrads compute_backward(const at::Tensor& dy_XD, const at::Tensor& weights_X,
-                            std::span<const std::int64_t> begin, Stash& stash) const;
-  // The same by the ranks that have the experts: what is sent there and what comes back.
+                            const at::Tensor& pre, const Runs& runs) const;
+  void keep(at::Tensor act, at::Tensor dpre, Stash& stash) const;
+  // The same by the ranks that have the experts: what is sent there and what comes back. Pieces are
+  // computed while others are on their way.
   at::Tensor forward_there(const at::Tensor& x_MD, const Route& here, Stash& stash,
                            const Fill& under) const;
-  RowGrads backward_there(const at::Tensor& dy_MD, const Route& here, Stash& stash,
-                          const Fill& under) const;
+  std::pair<at::Tensor, at::Tensor> backward_there(const at::Tensor& dy_MD, const Route& here,
+                                                   Stash& stash, const Fill& under) const;
   // Of every expert with rows: dy's rows by those of x.
   void outer(ParamRange ExpertParams::*part, const at::Tensor& dy_XO, const at::Tensor& x_XI,
              std::span<const std::int64_t> begin, const Pass& pass) const;
@@ -85,7 +97,7 @@ class RoutedExperts {
   std::vector<std::int64_t> arrived_runs(Stash& stash) const;
 
   bool trains(ParamRange ExpertParams::*part) const;
-  std::vector<at::Tensor> matrices(ParamRange ExpertParams::*part) const;
+  std::vector<at::Tensor> matrices(ParamRange ExpertParams::*part, Range experts) const;
 
   std::int64_t experts_;
   std::vector<ExpertParams> params_;

@@ -142,6 +142,7 @@ std::string to_json(const Plan& plan) {
   // Named where they say something: other plans keep their text and hash.
   if (plan.cp_heads != 1) json["cp_heads"] = plan.cp_heads;
   if (!plan.cp_zigzag) json["cp_zigzag"] = false;
+  if (plan.ep_chunks != 1) json["ep_chunks"] = plan.ep_chunks;
   return json.dump();
 }
 
@@ -149,10 +150,12 @@ Plan plan_from_json(std::string_view text) {
   Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded()) throw ConfigError("plan: not valid JSON");
   const bool heads = json.contains("cp_heads"), zigzag = json.contains("cp_zigzag");
+  const bool chunks = json.contains("ep_chunks");
   KeyReader keys(std::move(json), "plan");
   Plan plan;
   if (heads) keys.take("cp_heads", plan.cp_heads);
   if (zigzag) keys.take("cp_zigzag", plan.cp_zigzag);
+  if (chunks) keys.take("ep_chunks", plan.ep_chunks);
   Json degrees;
   std::vector<std::string> order;
   std::string recompute;

@@ -34,6 +34,7 @@ struct Plan {
   bool sequence_parallel = false;
   bool gather_again = false;  // sequence_parallel: weight halves gather what they read once more
   int overlap_chunks = 1;     // pieces of a row-parallel product, each summed under the next
+  int ep_chunks = 1;  // pieces of the rows for a layer's experts, each computed under the next
   std::string cp_style = "ring";  // one of kCpStyles
   int cp_heads = 1;               // hybrid: neighbours that exchange heads
   bool cp_zigzag = true;

@@ -301,6 +301,8 @@ Plan make_plan(const RunConfig& config) {
   plan.sequence_parallel = p.sequence_parallel && p.tp > 1;
   plan.gather_again = plan.sequence_parallel && p.gather_again;
   plan.overlap_chunks = p.tp > 1 ? p.overlap_chunks : 1;
+  const bool rows_move = config.model.experts && (p.ep > 1 || p.etp > p.tp);
+  plan.ep_chunks = rows_move ? p.ep_chunks : 1;
   set_context(plan, p);
   plan.recompute = config.training.recompute;
   plan.dtype = config.training.dtype;

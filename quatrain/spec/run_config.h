@@ -78,6 +78,7 @@ struct RunConfig {
     std::string cp_balance = "zigzag";
     int ep = 1;
     int etp = 1;
+    int ep_chunks = 1;
   } parallel;
   struct OptimizerKeys {
     std::string name = "adamw";

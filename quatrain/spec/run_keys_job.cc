@@ -55,6 +55,9 @@ void parallel_section(std::vector<Key>& keys) {
     {"parallel", "ep", "ranks", "expert parallelism", field<kIn, &S::ep>, kDegree, {},
      "expert_parallel_degree expert_model_parallel_size"},
     {"parallel", "etp", "ranks", "tensor parallelism of experts", field<kIn, &S::etp>, kDegree},
+    {"parallel", "ep_chunks", "pieces", "of the rows for a layer's experts, by experts: each is "
+     "computed while the next is on its way", field<kIn, &S::ep_chunks>,
+     Bounds{.least = 1, .most = 1024}},
   });
   // clang-format on
 }

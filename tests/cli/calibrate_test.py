@@ -21,12 +21,12 @@ class Calibrate(CommandTest):
 
     def test_case_166_a_trial_that_dies_is_a_row(self):
         said = self.calibrate("--out", "this.toml", "--timeout", "5", "--fault",
-                              "product 256x256x256 float32=crash", "--fault",
-                              "product 512x512x512 float32=hang", "--fault",
+                              "products 256x256x256 float32=crash", "--fault",
+                              "products 512x512x512 float32=hang", "--fault",
                               "all_reduce 1024=fail")
         failures = {row["trial"]: row["failure"] for row in said["trials"] if row["failure"]}
-        self.assertEqual(list(failures), ["product 256x256x256 float32",
-                                          "product 512x512x512 float32", "all_reduce 1024"])
+        self.assertEqual(list(failures), ["products 256x256x256 float32",
+                                          "products 512x512x512 float32", "all_reduce 1024"])
         for failure, reason in zip(failures.values(), ("Segmentation fault",
                                                        "took longer than 5 s", "asked to fail")):
             self.assertIn(reason, failure)

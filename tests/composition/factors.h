@@ -56,7 +56,7 @@ inline std::vector<Factor> composition_factors() {
           {"ep", {"1", "2"}},
           {"etp", {"1", "2"}},
           {"recompute", {"none", "selective", "full"}},
-          {"wire", {"plain", "reduce_once", "gather_once", "gather_again", "overlap_chunks"}},
+          {"wire", {"plain", "reduce_once", "gather_once", "gather_again", "chunks"}},
           {"batch", {"even", "uneven"}},
           {"dropout", {"no", "yes"}},
           {"documents", {"no", "yes"}},
@@ -182,6 +182,7 @@ inline Geometry geometry_of(const Row& row) {
           .gather_once = row[kWire] == 2,
           .ep = degree(row, kEp),
           .etp = has_experts(row) ? degree(row, kEtp) : 0,
+          .ep_chunks = row[kWire] == 4 ? 2 : 1,
           .context = degree(row, kCp),
           .context_style = context_style(row),
           .zigzag = row[kCpStyle] != 3};
@@ -233,7 +234,7 @@ inline RunConfig config_of(const Row& row) {
   p.reduce_once = row[kWire] == 1;
   p.gather_once = row[kWire] == 2;
   p.gather_again = row[kWire] == 3;
-  p.overlap_chunks = row[kWire] == 4 ? 2 : 1;
+  p.overlap_chunks = p.ep_chunks = row[kWire] == 4 ? 2 : 1;
   return config;
 }
 

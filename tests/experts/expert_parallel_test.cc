@@ -33,6 +33,23 @@ TEST(ExpertParallel, EachFoldingAlone) {
   }
 }
 
+// Each expert's products stay what they are.
+TEST(ExpertParallel, PiecesKeepTheBits) {
+  for (const ModelSpec& spec : many_experts()) {
+    const Recipe recipe = expert_recipe(spec, 2);
+    for (Geometry geometry :
+         {Geometry{.shards = 2, .ep = 2, .etp = 1}, Geometry{.shards = 2, .ep = 1, .etp = 2},
+          Geometry{.shards = 2, .tensor = 2, .ep = 2, .etp = 1}}) {
+      const RunResult whole = run_on_threads(recipe, geometry);
+      for (const int chunks : {2, 3, 64}) {
+        geometry.ep_chunks = chunks;
+        SCOPED_TRACE(geometry.name());
+        EXPECT_TRUE(same_bits(run_on_threads(recipe, geometry), whole));
+      }
+    }
+  }
+}
+
 // Weights of routers, and their selection biases, by expert.
 using Scores = std::function<double(std::int64_t expert)>;
 
@@ -59,8 +76,8 @@ const std::vector<Geometry> kShared = {
     {.shards = 4, .zero_stage = 3, .ep = 4, .etp = 1},
     {.shards = 8, .zero_stage = 2, .ep = 8, .etp = 1},
     {.shards = 4, .tensor = 2, .sequence_parallel = true, .ep = 8, .etp = 1},
-    {.shards = 4, .zero_stage = 1, .tensor = 2, .ep = 4, .etp = 2},
-    {.shards = 4, .ep = 2, .etp = 2},
+    {.shards = 4, .zero_stage = 1, .tensor = 2, .ep = 4, .etp = 2, .ep_chunks = 2},
+    {.shards = 4, .ep = 2, .etp = 2, .ep_chunks = 3},
 };
 
 // Ranks without a row, one rank with all of them, most rows with one expert: the same numbers.

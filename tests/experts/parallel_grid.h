@@ -42,7 +42,8 @@ inline std::vector<Geometry> expert_geometries() {
                              .pipeline = pipeline,
                              .chunks = std::max(schedule.chunks, 1),
                              .ep = ep,
-                             .etp = etp});
+                             .etp = etp,
+                             .ep_chunks = 1 + static_cast<int>(all.size() % 3)});
             }
           }
         }

@@ -35,6 +35,7 @@ Plan make_plan(const Recipe& recipe, const Geometry& geometry) {
   plan.sequence_parallel = geometry.sequence_parallel;
   plan.gather_again = geometry.gather_again;
   plan.overlap_chunks = geometry.overlap_chunks;
+  plan.ep_chunks = geometry.ep_chunks;
   plan.zero_stage = geometry.zero_stage;
   plan.prefetch = geometry.prefetch;
   plan.reduce_once = geometry.reduce_once;
@@ -125,7 +126,9 @@ std::string Geometry::name() const {
     Geometry dense = *this;
     dense.ep = 1;
     dense.etp = 0;
-    return fmt::format("ep {} etp {}, {}", ep, etp, dense.name());
+    dense.ep_chunks = 1;
+    return fmt::format("ep {} etp {}{}, {}", ep, etp,
+                       ep_chunks > 1 ? fmt::format(" in {} pieces", ep_chunks) : "", dense.name());
   }
   if (tensor > 1) {
     Geometry data = *this;

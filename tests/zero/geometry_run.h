@@ -33,6 +33,7 @@ struct Geometry {
   bool gather_once = false;
   int ep = 1;
   int etp = 0;  // 0: experts are cut as dense matrices are
+  int ep_chunks = 1;
   int context = 1;
   std::string context_style = "ring";
   int context_heads = 1;
