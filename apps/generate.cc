@@ -47,7 +47,8 @@ RankJobOptions job_options(const WeightSource& source, const WeightOrigin& origi
 }
 
 // On one of the ranks that hold the model: every one of them samples the same text.
-std::string generate_on(Communicator& world, const WeightSource& source, const GenerateCommand& options) {
+std::string generate_on(Communicator& world, const WeightSource& source,
+                        const GenerateCommand& options) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency()) / world.size();
   MemoryOwner memory;
   const RankThread prologue(

@@ -24,7 +24,6 @@ namespace quatrain::apps {
 namespace fs = std::filesystem;
 namespace {
 
-
 bool is_checkpoint(const fs::path& folder) { return fs::exists(folder / kManifestName); }
 
 // The checkpoint that a path means: itself, or the newest of a run or of a folder of checkpoints.
@@ -77,7 +76,8 @@ struct Source {
 };
 std::vector<Source> sources_in(const std::string& text) {
   std::vector<Source> sources;
-  for (const nlohmann::json& entry : nlohmann::json::parse(text)) sources.push_back({entry.at(0), entry.at(1)});
+  for (const nlohmann::json& entry : nlohmann::json::parse(text))
+    sources.push_back({entry.at(0), entry.at(1)});
   return sources;
 }
 
@@ -156,12 +156,13 @@ std::optional<ResumePoint> find_resume_point(const RunConfig& config, FileSystem
   std::optional<ResumePoint> point;
   agreed([&] {
     std::string found;
-    raise(first_failure(world, attempt([&] {
-                          if (world.rank() != 0) return;
-                          if (const auto seen = look(config, files)) {
-                            found = nlohmann::json{seen->path.string(), seen->newest, seen->same_run}.dump();
-                          }
-                        })));
+    raise(first_failure(
+        world, attempt([&] {
+          if (world.rank() != 0) return;
+          if (const auto seen = look(config, files)) {
+            found = nlohmann::json{seen->path.string(), seen->newest, seen->same_run}.dump();
+          }
+        })));
     found = text_of_first(world, found);
     if (found.empty()) return;
     const nlohmann::json parts = nlohmann::json::parse(found);

@@ -215,8 +215,8 @@ nlohmann::ordered_json to_json(const VerifyReport& report, const std::string& dt
   return document;
 }
 
-Question question_of(const VerifyCommand& options, const Configs& configs, const Tokenizer* tokenizer,
-                     const Injection& injection) {
+Question question_of(const VerifyCommand& options, const Configs& configs,
+                     const Tokenizer* tokenizer, const Injection& injection) {
   Question question;
   question.steps = options.steps;
   question.subject = side_of(configs.subject, tokenizer);

@@ -75,8 +75,8 @@ class Verifier {
     if (header.size() < kHeaderLengthBytes || length != header.size() - kHeaderLengthBytes) {
       throw DataError("its header has another length than the manifest says");
     }
-    const SafetensorsHeader parsed =
-        parse_safetensors_header(header.substr(kHeaderLengthBytes), record.bytes - record.header_bytes);
+    const SafetensorsHeader parsed = parse_safetensors_header(header.substr(kHeaderLengthBytes),
+                                                              record.bytes - record.header_bytes);
     std::set<std::string> in_file, in_manifest;
     for (const TensorEntry& entry : parsed.tensors) {
       in_file.insert(entry.name + ": " +

@@ -259,7 +259,7 @@ INSTANTIATE_TEST_SUITE_P(
         ::testing::Values(2, 3, 4),
         ::testing::Values(Fault::kDrop, Fault::kThrow, Fault::kWrongShape, Fault::kOtherOperation),
         ::testing::Values(Operation::kAllReduce, Operation::kAllGather, Operation::kReduceScatter,
-                        Operation::kAllToAll, Operation::kBroadcast)));
+                          Operation::kAllToAll, Operation::kBroadcast)));
 
 // The operation on `comm`, well formed.
 void call(Communicator& comm, Operation operation) {

@@ -52,7 +52,7 @@ at::Tensor reference(const std::vector<at::Tensor>& xs, ReduceOp op) {
 class SumTest : public ::testing::TestWithParam<at::ScalarType> {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, SumTest,
                          ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kLong,
-                                         at::kInt, at::kByte));
+                                           at::kInt, at::kByte));
 
 TEST_P(SumTest, EqualsOneSourceAfterTheOther) {
   for (const std::int64_t count : {0, 1, 3, 1023, 1024, 5000}) {

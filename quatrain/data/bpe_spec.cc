@@ -60,11 +60,12 @@ std::string text(const json& object, const char* key) {
 }
 
 std::int64_t id_of(const fs::path& file, const std::string& token, const json& id) {
-  if (!id.is_number_integer()) damaged_tokenizer(file, fmt::format("the id of \"{}\" is no integer", token));
+  if (!id.is_number_integer())
+    damaged_tokenizer(file, fmt::format("the id of \"{}\" is no integer", token));
   const auto value = id.get<std::int64_t>();
   if (value < 0 || value >= kMostIds) {
-    damaged_tokenizer(file,
-            fmt::format("the id of \"{}\" is {}, not within 0 to {}", token, value, kMostIds - 1));
+    damaged_tokenizer(file, fmt::format("the id of \"{}\" is {}, not within 0 to {}", token, value,
+                                        kMostIds - 1));
   }
   return value;
 }
@@ -75,7 +76,8 @@ void read_vocab(const fs::path& file, const json& vocab, BpeSpec& spec) {
   for (const auto& [token, id] : vocab.items()) {
     const std::int64_t value = id_of(file, token, id);
     if (const auto [at, fresh] = owner.emplace(value, token); !fresh) {
-      damaged_tokenizer(file, fmt::format("\"{}\" and \"{}\" have the same id {}", at->second, token, value));
+      damaged_tokenizer(
+          file, fmt::format("\"{}\" and \"{}\" have the same id {}", at->second, token, value));
     }
     spec.vocab.emplace_back(token, value);
   }
@@ -89,9 +91,10 @@ void check_merges(const fs::path& file, const BpeSpec& spec) {
     const std::string both = left + right;
     for (const std::string& token : {left, right, both}) {
       if (known.contains(token)) continue;
-      damaged_tokenizer(file, fmt::format("merge {} (\"{}\" + \"{}\") needs \"{}\", which is not in the "
-                                "vocabulary",
-                                i, left, right, token));
+      damaged_tokenizer(file,
+                        fmt::format("merge {} (\"{}\" + \"{}\") needs \"{}\", which is not in the "
+                                    "vocabulary",
+                                    i, left, right, token));
     }
   }
 }

@@ -53,7 +53,7 @@ Arrays check_header(const MappedFile& file) {
   const std::byte* base = file.bytes().data();
   if (file.size() < kMegatronHeaderBytes) {
     damaged_index(path, fmt::format("{} bytes are shorter than the header of {}", file.size(),
-                              kMegatronHeaderBytes));
+                                    kMegatronHeaderBytes));
   }
   if (std::memcmp(base, kMegatronMagic.data(), kMegatronMagic.size()) != 0) {
     damaged_index(path, "the file does not begin with MMIDIDX");
@@ -65,14 +65,15 @@ Arrays check_header(const MappedFile& file) {
   const auto boundaries = load<std::uint64_t>(base + 26);
   const auto room = static_cast<std::uint64_t>(file.size() - kMegatronHeaderBytes);
   if (sequences > room / 12 || boundaries > (room - 12 * sequences) / 8) {
-    damaged_index(path, fmt::format("{} sequences and {} document boundaries need more than its {} bytes "
+    damaged_index(path,
+                  fmt::format("{} sequences and {} document boundaries need more than its {} bytes "
                               "(truncated?)",
                               sequences, boundaries, file.size()));
   }
   const std::uint64_t rest = room - 12 * sequences - 8 * boundaries;
   if (rest != 0 && rest != sequences) {
-    damaged_index(path, fmt::format("{} bytes after the last array; {} sequences allow 0 or {}", rest,
-                              sequences, sequences));
+    damaged_index(path, fmt::format("{} bytes after the last array; {} sequences allow 0 or {}",
+                                    rest, sequences, sequences));
   }
   return {base, static_cast<std::int64_t>(sequences), static_cast<std::int64_t>(boundaries)};
 }
@@ -88,7 +89,7 @@ std::vector<std::int64_t> sequence_begins(const std::filesystem::path& path, con
     const auto pointer = load<std::int64_t>(arrays.pointers() + 8 * i);
     if (pointer != tokens * id_bytes) {
       damaged_index(path, fmt::format("sequence {} points at byte {}; the one before ends at {}", i,
-                                pointer, tokens * id_bytes));
+                                      pointer, tokens * id_bytes));
     }
     tokens += length;
     begins[static_cast<std::size_t>(i) + 1] = tokens;
@@ -106,23 +107,25 @@ MegatronIndex read_megatron_index(const std::filesystem::path& idx, std::int64_t
   const std::vector<std::int64_t> begins = sequence_begins(idx, arrays, width(index.type));
   index.tokens = begins.back();
   if (index.tokens * width(index.type) != bin_bytes) {
-    damaged_index(idx, fmt::format("{} ids of {} bytes are {} bytes, but the .bin has {} (of another "
-                             "width, truncated, or of another index)",
-                             index.tokens, width(index.type), index.tokens * width(index.type),
-                             bin_bytes));
+    damaged_index(
+        idx,
+        fmt::format("{} ids of {} bytes are {} bytes, but the .bin has {} (of another "
+                    "width, truncated, or of another index)",
+                    index.tokens, width(index.type), index.tokens * width(index.type), bin_bytes));
   }
   std::int64_t last = 0;
   for (std::int64_t i = 0; i < arrays.boundaries; ++i) {
     const auto boundary = load<std::int64_t>(arrays.documents() + 8 * i);
     if (boundary < last || boundary > arrays.sequences || (i == 0 && boundary != 0)) {
-      damaged_index(idx, fmt::format("document boundary {} is {}; boundaries ascend from 0 to {}", i,
-                               boundary, arrays.sequences));
+      damaged_index(idx, fmt::format("document boundary {} is {}; boundaries ascend from 0 to {}",
+                                     i, boundary, arrays.sequences));
     }
     last = boundary;
     index.document_begins.push_back(begins[static_cast<std::size_t>(boundary)]);
   }
   if (last != arrays.sequences) {
-    damaged_index(idx, fmt::format("the documents end at sequence {} of {}", last, arrays.sequences));
+    damaged_index(idx,
+                  fmt::format("the documents end at sequence {} of {}", last, arrays.sequences));
   }
   return index;
 }

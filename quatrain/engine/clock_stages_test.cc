@@ -99,7 +99,7 @@ TEST_P(ClockStages, RunTheRowsInTheirTime) {
 
 INSTANTIATE_TEST_SUITE_P(, ClockStages,
                          ::testing::Values(std::pair{"1f1b", 1}, std::pair{"interleaved-1f1b", 2},
-                                         std::pair{"zb-h1", 1}, std::pair{"zb-v", 2}),
+                                           std::pair{"zb-h1", 1}, std::pair{"zb-v", 2}),
                          [](const auto& param) {
                            std::string text = param.param.first;
                            std::erase(text, '-');

@@ -47,8 +47,8 @@ CheckpointWeights::CheckpointWeights(CheckpointReader& reader, const ModelSpec& 
     const std::vector<std::string> near = nearest(name, extra, 1);
     if (!near.empty()) name += fmt::format(" (is it {}?)", near[0]);
   }
-  const std::string text =
-      few_names("missing", missing) + few_names("not in the model", extra) + few_names("that do not fit", misfits);
+  const std::string text = few_names("missing", missing) + few_names("not in the model", extra) +
+                           few_names("that do not fit", misfits);
   if (!text.empty()) {
     throw DataError(fmt::format("{}: not the weights of its own configuration's model{}",
                                 reader.path().string(), text));

@@ -79,7 +79,7 @@ TEST_P(MatmulOf, equals_sums_of_products) {
     const at::Tensor want = product_reference(left, right);
     const auto where = [&] {
       return ::testing::Message() << c.m << "x" << c.n << "x" << c.k << " layout " << c.transpose_a
-                                << c.transpose_b << " padding " << c.padding;
+                                  << c.transpose_b << " padding " << c.padding;
     };
     EXPECT_LT(relative_error(matmul(left, right), want), tolerance(GetParam())) << where();
     at::Tensor out = poisoned(c.m, c.n, c.padding, GetParam());
@@ -122,7 +122,8 @@ TEST_P(MatmulOf, same_call_same_bits) {
   EXPECT_TRUE(matmul(n(a), t(b)).equal(matmul(n(a), t(b))));
 }
 
-INSTANTIATE_TEST_SUITE_P(dtypes, MatmulOf, ::testing::Values(at::kFloat, at::kDouble, at::kBFloat16),
+INSTANTIATE_TEST_SUITE_P(dtypes, MatmulOf,
+                         ::testing::Values(at::kFloat, at::kDouble, at::kBFloat16),
                          [](const auto& dtype) { return std::string(c10::toString(dtype.param)); });
 
 // float32 pieces are whole in the inner dimension: the cut over threads changes no bit.

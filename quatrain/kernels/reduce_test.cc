@@ -116,7 +116,8 @@ TEST_P(ReduceOf, embedding_gradient_in_order) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(dtypes, ReduceOf, ::testing::Values(at::kFloat, at::kDouble, at::kBFloat16),
+INSTANTIATE_TEST_SUITE_P(dtypes, ReduceOf,
+                         ::testing::Values(at::kFloat, at::kDouble, at::kBFloat16),
                          [](const auto& dtype) { return std::string(c10::toString(dtype.param)); });
 
 TEST(Embedding, refuses_ids_outside_the_vocabulary) {

@@ -35,6 +35,10 @@ at::Tensor in_order(const at::Tensor& rows, const std::vector<Range>& runs) {
   return parts.size() == 1 ? parts[0] : at::cat(parts);
 }
 
+std::int64_t sum(const std::vector<std::int64_t>& rows) {
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+}
+
 std::vector<std::int64_t> values_of(const at::Tensor& x) {
   const auto values = x.accessor<std::int64_t, 1>();
   std::vector<std::int64_t> all;

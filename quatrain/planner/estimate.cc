@@ -59,7 +59,8 @@ struct Clocked {
 };
 
 // A step of `microbatches`, by two lengths of a steady state.
-Clocked clock_of(const PipelineLoad& pipeline, std::int64_t microbatches, const Durations& durations) {
+Clocked clock_of(const PipelineLoad& pipeline, std::int64_t microbatches,
+                 const Durations& durations) {
   const int shown = folded(microbatches, pipeline.ranks());
   Clocked step{simulate(pipeline.rows(shown), durations)};
   if (microbatches == shown) return step;
@@ -104,7 +105,8 @@ const PipelineLoad& Estimator::pipeline(const Geometry& g) {
   const auto known = pipelines_.find(key);
   if (known != pipelines_.end()) return known->second;
   return pipelines_
-      .emplace(key, PipelineLoad(g.schedule, g.pp, g.chunks, table_.kinds(), table_.cut(g.stages())))
+      .emplace(key,
+               PipelineLoad(g.schedule, g.pp, g.chunks, table_.kinds(), table_.cut(g.stages())))
       .first->second;
 }
 

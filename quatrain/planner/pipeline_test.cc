@@ -44,8 +44,8 @@ TEST(PipelineLoad, KeepsWhatTheRowsKeep) {
       for (int rank = 0; rank < s.ranks; ++rank) {
         const double kept = pipeline.in_flight(rank, m) * s.chunks;
         const double rows = peaks[static_cast<std::size_t>(rank)];
-        SCOPED_TRACE(::testing::Message() << s.schedule << " p" << s.ranks << " v" << s.chunks << " m"
-                                        << m << " rank " << rank);
+        SCOPED_TRACE(::testing::Message() << s.schedule << " p" << s.ranks << " v" << s.chunks
+                                          << " m" << m << " rank " << rank);
         EXPECT_GE(kept, rows - 1e-9);
         // Bounds from above; those of zero bubbles are reached by long steps alone.
         if (!s.schedule.starts_with("zb-") || m >= 3 * s.ranks) {

@@ -44,14 +44,14 @@ TEST_P(Orders, AreThoseOfOtherImplementations) {
 
 INSTANTIATE_TEST_SUITE_P(, Orders,
                          ::testing::Values(Golden{"gpipe", "gpipe", 1}, Golden{"1f1b", "1f1b", 1},
-                                         Golden{"eager1f1b", "eager-1f1b", 1},
-                                         Golden{"interleaved1f1b_v2", "interleaved-1f1b", 2},
-                                         Golden{"loopedbfs_v2", "looped-bfs", 2},
-                                         Golden{"zbh1", "zb-h1", 1}, Golden{"zbh2", "zb-h2", 1},
-                                         Golden{"interleaved_zb1p_v2", "interleaved-zb1p", 2},
-                                         Golden{"zbv", "zb-v", 2}, Golden{"vhalf", "v-half", 2},
-                                         Golden{"vmin", "v-min", 2}, Golden{"1f1bv", "1f1b-v", 2},
-                                         Golden{"dualpipev", "dualpipe-v", 2}),
+                                           Golden{"eager1f1b", "eager-1f1b", 1},
+                                           Golden{"interleaved1f1b_v2", "interleaved-1f1b", 2},
+                                           Golden{"loopedbfs_v2", "looped-bfs", 2},
+                                           Golden{"zbh1", "zb-h1", 1}, Golden{"zbh2", "zb-h2", 1},
+                                           Golden{"interleaved_zb1p_v2", "interleaved-zb1p", 2},
+                                           Golden{"zbv", "zb-v", 2}, Golden{"vhalf", "v-half", 2},
+                                           Golden{"vmin", "v-min", 2}, Golden{"1f1bv", "1f1b-v", 2},
+                                           Golden{"dualpipev", "dualpipe-v", 2}),
                          [](const auto& param) {
                            std::string text = param.param.name;
                            std::erase(text, '-');

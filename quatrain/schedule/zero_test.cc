@@ -71,7 +71,7 @@ TEST(Zero, StageZeroReducesOnceAStep) {
 TEST(Zero, StageOneGathersWhatTheStepUpdated) {
   const std::string text = row_text(lowered(1, 1, decoder(1)));
   EXPECT_THAT(text, ::testing::EndsWith("0REDUCE_GRAD.0 0OPTIMIZER_STEP 0UNSHARD.0 0UNSHARD.1 "
-                                      "0UNSHARD.2"));
+                                        "0UNSHARD.2"));
 }
 
 TEST(Zero, StageTwoReducesEveryMicrobatch) {
@@ -251,7 +251,7 @@ TEST(Zero, TiedCopiesMeetBehindReductions) {
     const ZeroPass pass{.zero_stage = zero, .stages = {decoder(1)}};
     EXPECT_THAT(row_text(with_zero(row, pass)),
                 ::testing::HasSubstr(zero < 2 ? "0REDUCE_GRAD.0 0REDUCE_TIED 0OPTIMIZER_STEP"
-                                            : "0REDUCE_GRAD1.0 0REDUCE_TIED 0OPTIMIZER_STEP"));
+                                              : "0REDUCE_GRAD1.0 0REDUCE_TIED 0OPTIMIZER_STEP"));
   }
 }
 

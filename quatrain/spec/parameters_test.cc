@@ -34,11 +34,11 @@ std::vector<std::string> block_names(const ModelSpec& spec, const std::string& p
 TEST(Parameters, BlockOrder) {
   EXPECT_THAT(block_names(catalog_model("tiny-qwen2").spec, "model.layers.1."),
               ::testing::ElementsAre("input_layernorm.weight", "self_attn.q_proj.weight",
-                                   "self_attn.k_proj.weight", "self_attn.v_proj.weight",
-                                   "self_attn.q_proj.bias", "self_attn.k_proj.bias",
-                                   "self_attn.v_proj.bias", "self_attn.o_proj.weight",
-                                   "post_attention_layernorm.weight", "mlp.gate_proj.weight",
-                                   "mlp.up_proj.weight", "mlp.down_proj.weight"));
+                                     "self_attn.k_proj.weight", "self_attn.v_proj.weight",
+                                     "self_attn.q_proj.bias", "self_attn.k_proj.bias",
+                                     "self_attn.v_proj.bias", "self_attn.o_proj.weight",
+                                     "post_attention_layernorm.weight", "mlp.gate_proj.weight",
+                                     "mlp.up_proj.weight", "mlp.down_proj.weight"));
   EXPECT_THAT(block_names(catalog_model("tiny-gpt2").spec, "transformer.h.0."),
               ::testing::ElementsAre(
                   "ln_1.weight", "ln_1.bias", "attn.q_proj.weight", "attn.k_proj.weight",
@@ -47,7 +47,7 @@ TEST(Parameters, BlockOrder) {
                   "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias"));
   EXPECT_THAT(block_names(catalog_model("tiny-qwen3").spec, "model.layers.0.self_attn."),
               ::testing::ElementsAre("q_proj.weight", "k_proj.weight", "v_proj.weight",
-                                   "q_norm.weight", "k_norm.weight", "o_proj.weight"));
+                                     "q_norm.weight", "k_norm.weight", "o_proj.weight"));
 }
 
 TEST(Parameters, LayersAndEnds) {

@@ -19,7 +19,9 @@ namespace {
 
 constexpr double kExplained = 1e-3;  // of the error may stay unexplained by a pattern
 
-double largest_of(const at::Tensor& x) { return x.numel() == 0 ? 0.0 : x.abs().max().item<double>(); }
+double largest_of(const at::Tensor& x) {
+  return x.numel() == 0 ? 0.0 : x.abs().max().item<double>();
+}
 
 // Sets of axes with more than one rank each, the smallest first: a collective may run over several
 // at once.

@@ -187,14 +187,15 @@ TEST(Routers, case_152_bf16_models_choose_the_reference_s_experts) {
 INSTANTIATE_TEST_SUITE_P(
     Transformers, Parity,
     ::testing::Combine(::testing::Values("gpt2", "gpt2_untied_erf", "llama_gqa", "llama_mha_tied",
-                                     "llama_mqa_bias", "llama_31_gqa", "llama_31_gqa_tied",
-                                     "llama_linear", "llama_yarn", "qwen2_gqa_tied", "qwen2_mha",
-                                     "qwen2_window", "qwen2_window_upper", "qwen2_yarn",
-                                     "qwen3_gqa", "qwen3_mha_tied", "qwen3_window_yarn", "mixtral",
-                                     "mixtral_tied", "qwen3_moe", "qwen3_moe_normed_sparse",
-                                     "deepseek", "deepseek_yarn_queries"),
-                     ::testing::Values(Precision{"float32.", at::kFloat, 1e-5},
-                                     Precision{"float64.", at::kDouble, 1e-10})),
+                                         "llama_mqa_bias", "llama_31_gqa", "llama_31_gqa_tied",
+                                         "llama_linear", "llama_yarn", "qwen2_gqa_tied",
+                                         "qwen2_mha", "qwen2_window", "qwen2_window_upper",
+                                         "qwen2_yarn", "qwen3_gqa", "qwen3_mha_tied",
+                                         "qwen3_window_yarn", "mixtral", "mixtral_tied",
+                                         "qwen3_moe", "qwen3_moe_normed_sparse", "deepseek",
+                                         "deepseek_yarn_queries"),
+                       ::testing::Values(Precision{"float32.", at::kFloat, 1e-5},
+                                         Precision{"float64.", at::kDouble, 1e-10})),
     [](const auto& test) {
       return fmt::format("{}_{}", std::get<0>(test.param),
                          std::get<1>(test.param).dtype == at::kFloat ? "fp32" : "fp64");

@@ -44,8 +44,8 @@ Injected run(const std::string& fault, const Recipe& recipe, const Geometry& geo
   return {std::move(report), *injection.met};
 }
 
-void expect_context_found(const std::string& fault, const Geometry& geometry, const std::string& hint,
-                  const ModelSpec& spec = tensor_llama()) {
+void expect_context_found(const std::string& fault, const Geometry& geometry,
+                          const std::string& hint, const ModelSpec& spec = tensor_llama()) {
   SCOPED_TRACE(fault + " on " + geometry.name());
   const Injected found = run(fault, context_recipe(spec), geometry);
   EXPECT_TRUE(found.met);
@@ -86,7 +86,8 @@ TEST(VerifyContext, PositionsOfARank) {
   for (const Style& style : styles_that_fit(tensor_llama())) {
     expect_context_found("local_positions", of(style), kFirstBlock);
   }
-  expect_context_found("local_positions", ring(2), "from the output of the embedding on", tensor_gpt2());
+  expect_context_found("local_positions", ring(2), "from the output of the embedding on",
+                       tensor_gpt2());
 }
 
 TEST(VerifyContext, MaskByLocalIndex) {
@@ -100,7 +101,7 @@ TEST(VerifyContext, LogSumExpOfOwnKeysAlone) {
   for (const Style& style : styles_that_fit(tensor_llama())) {
     if (!on_ring(style)) continue;
     expect_context_found("own_lse", of(style),
-                 "the backward pass meets model.layers.1.self_attn.v_proj.weight first");
+                         "the backward pass meets model.layers.1.self_attn.v_proj.weight first");
   }
 }
 
@@ -108,7 +109,7 @@ TEST(VerifyContext, GradientsOfAnotherBlock) {
   for (const Style& style : styles_that_fit(tensor_llama())) {
     if (!on_ring(style)) continue;
     expect_context_found("stale_block", of(style),
-                 "the backward pass meets model.layers.1.self_attn.v_proj.weight first");
+                         "the backward pass meets model.layers.1.self_attn.v_proj.weight first");
   }
 }
 

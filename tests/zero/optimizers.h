@@ -5,7 +5,8 @@
 
 namespace quatrain {
 
-inline const OptimizerOptions kSgd = {.name = "sgd", .lr = 0.1, .weight_decay = 0.0, .max_norm = 0.0};
+inline const OptimizerOptions kSgd = {
+    .name = "sgd", .lr = 0.1, .weight_decay = 0.0, .max_norm = 0.0};
 inline const OptimizerOptions kAdamW = {
     .name = "adamw", .lr = 1e-3, .weight_decay = 0.1, .max_norm = 0.5};
 

@@ -31,7 +31,8 @@ MemoryFileSystem::Files MemoryFileSystem::files() const {
 void MemoryFileSystem::set(const std::string& path, std::string content) {
   const std::lock_guard lock(mutex_);
   files_[path] = std::make_shared<std::string>(std::move(content));
-  for (fs::path up = folder_of(path); up != "/"; up = up.parent_path()) folders_.insert(up.string());
+  for (fs::path up = folder_of(path); up != "/"; up = up.parent_path())
+    folders_.insert(up.string());
 }
 
 int MemoryFileSystem::open_files() const {
