@@ -15,6 +15,7 @@
 #include "quatrain/base/file.h"
 #include "quatrain/base/text.h"
 #include "quatrain/cost/lower.h"
+#include "quatrain/cost/stage_cut.h"
 #include "quatrain/cost/wire.h"
 #include "quatrain/cost/zero.h"
 #include "quatrain/planner/explain.h"
@@ -61,6 +62,7 @@ Simulated read_config(const SimulateOptions& options) {
   RunConfigResult read = read_run_config(options.config, options.overrides);
   std::erase_if(read.problems, [](const Problem& p) { return !matters(p); });
   throw_if_any(read.problems);
+  balance_stages(read.config);
   const auto& training = read.config.training;
   return {read.config.model, make_plan(read.config), training.trainable,
           training.router_balance == "global_batch"};

@@ -31,6 +31,9 @@ ClusterSpec known() {
   cluster.memory_bytes = 8e9;
   cluster.memory_bandwidth = 6e9;
   cluster.memory_efficiency = 0.4;
+  cluster.tile = 16;
+  cluster.inner_ramp = 20;
+  cluster.grouped_efficiency = 0.6;
   cluster.attention_efficiency = 0.4;
   cluster.launch_seconds = 2e-6;
   cluster.domain = 1024;
@@ -47,6 +50,8 @@ TEST(CalibrateTest, FindsTheConstantsOfAKnownMachine) {
   EXPECT_NEAR(found.memory_bandwidth / 6e9, 1, 0.01);
   EXPECT_NEAR(found.attention_efficiency, 0.4, 0.01);
   EXPECT_NEAR(found.memory_efficiency, 0.4, 0.02);
+  EXPECT_EQ(found.inner_ramp, 20);
+  EXPECT_NEAR(found.grouped_efficiency, 0.6, 0.01);
   EXPECT_NEAR(found.domain_latency / 3e-5, 1, 0.05);
   EXPECT_NEAR(found.domain_bandwidth / 2e9, 1, 0.05);
   EXPECT_EQ(found.memory_bytes, 8e9);  // of 16 GB, two ranks
@@ -58,7 +63,7 @@ TEST(CalibrateTest, TheFileIsReadAgain) {
   const std::string text = calibrated_toml(found, two_ranks(), results);
   const ClusterSpec again = cluster_from_toml(text, "this-machine.toml");
   EXPECT_NEAR(again.peak_fp32 / found.peak_fp32, 1, 1e-6);
-  EXPECT_THAT(text, HasSubstr("2 thread ranks of 1 compute threads, 31 of 31 trials"));
+  EXPECT_THAT(text, HasSubstr("2 thread ranks of 1 compute threads, 33 of 33 trials"));
 }
 
 TEST(CalibrateTest, case_166_FailedTrialsAreLeftOutAndKindsWithoutAnyAreNamed) {

@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "quatrain/base/error.h"
@@ -56,6 +58,7 @@ ClusterSpec start(const HostFacts& host) {
   cluster.memory_bandwidth = 1e10;
   cluster.attention_efficiency = 0.5;
   cluster.launch_seconds = 2e-6;
+  cluster.tile = 16;
   cluster.domain = 1024;  // ranks of one host reach each other alike, however many a question has
   cluster.domain_bandwidth = 1e9;
   cluster.network_bandwidth = 1e9;
@@ -87,13 +90,39 @@ bool large(const Trial& trial) {
 bool small(const Trial& trial) { return trial.kind == TrialKind::kCollective && !large(trial); }
 
 std::function<bool(const Trial&)> product_in(Dtype dtype) {
-  return [dtype](const Trial& t) { return t.kind == TrialKind::kProduct && t.dtype == dtype; };
+  return [dtype](const Trial& t) {
+    return t.kind == TrialKind::kProduct && t.dtype == dtype && t.count == 1;
+  };
+}
+bool grouped(const Trial& t) { return t.kind == TrialKind::kProduct && t.count > 1; }
+
+// Of these inner lengths at which half of the rate is reached, the one that float32 products fit
+// best, and their rate.
+void match_products(ClusterSpec& cluster, const Results& results, int ranks) {
+  double least = std::numeric_limits<double>::infinity();
+  ClusterSpec best = cluster;
+  for (const double ramp : {1.0, 5.0, 10.0, 20.0, 40.0, 80.0, 150.0}) {
+    cluster.inner_ramp = ramp;
+    match(cluster, &ClusterSpec::peak_fp32, results, ranks);
+    double spread = 0;
+    for (const TrialResult* result : results) {
+      const double guess = predicted_seconds(result->trial, cluster, ranks);
+      spread += std::abs(std::log(guess / *result->seconds));
+    }
+    if (spread >= least) continue;
+    least = spread;
+    best = cluster;
+  }
+  cluster = best;
 }
 
-double products_seconds(const Job& job, double m, double n, double k) {
-  return product_seconds(job, {.m = m, .n = n, .k = k}, Precision::kJob) +
-         product_seconds(job, {.m = m, .n = k, .k = n}, Precision::kJob) +
-         product_seconds(job, {.m = n, .n = k, .k = m}, Precision::kJob);
+double products_seconds(const Job& job, const Trial& trial) {
+  const auto [m, n, k, count] =
+      std::array{static_cast<double>(trial.m), static_cast<double>(trial.n),
+                 static_cast<double>(trial.k), static_cast<double>(trial.count)};
+  return product_seconds(job, {m, n, k, count}, Precision::kJob) +
+         product_seconds(job, {m, k, n, count}, Precision::kJob) +
+         product_seconds(job, {n, k, m, count}, Precision::kJob);
 }
 
 double step_seconds(const ClusterSpec& cluster) {
@@ -125,8 +154,7 @@ double predicted_seconds(const Trial& trial, const ClusterSpec& cluster, int ran
   job.dtype = trial.dtype;
   switch (trial.kind) {
     case TrialKind::kProduct:
-      return products_seconds(job, static_cast<double>(trial.m), static_cast<double>(trial.n),
-                              static_cast<double>(trial.k));
+      return products_seconds(job, trial);
     case TrialKind::kAttention:
       return attention_seconds(job, flops(trial));
     case TrialKind::kCopy:
@@ -148,8 +176,10 @@ ClusterSpec cluster_of(std::span<const TrialResult> results, const HostFacts& ho
     match(cluster, rate, that(results, of), host.ranks.count);
   };
   fit(&ClusterSpec::memory_bandwidth, [](const Trial& t) { return t.kind == TrialKind::kCopy; });
-  fit(&ClusterSpec::peak_fp32, product_in(Dtype::kFloat32));
+  match_products(cluster, that(results, product_in(Dtype::kFloat32)), host.ranks.count);
   fit(&ClusterSpec::peak_bf16, product_in(Dtype::kBFloat16));
+  fit(&ClusterSpec::grouped_efficiency, grouped);
+  cluster.grouped_efficiency = std::min(cluster.grouped_efficiency, 1.0);
   const Results attention =
       that(results, [](const Trial& t) { return t.kind == TrialKind::kAttention; });
   for (const TrialResult* result : attention) {  // the last is the longest

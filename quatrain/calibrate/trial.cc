@@ -81,9 +81,11 @@ Call products(const Trial& trial) {
                       matrix(trial.m, trial.n, type), matrix(trial.m, trial.k, type),
                       matrix(trial.n, trial.k, sums)});
   }
-  return [layers, next = std::size_t{0}]() mutable {
-    layers[next].multiply();
-    next = (next + 1) % layers.size();
+  return [layers, count = trial.count, next = std::size_t{0}]() mutable {
+    for (std::int64_t i = 0; i < count; ++i) {
+      layers[next].multiply();
+      next = (next + 1) % layers.size();
+    }
   };
 }
 
@@ -176,8 +178,9 @@ std::vector<double> samples(const Call& call, Communicator& world, double budget
 std::string name(const Trial& trial) {
   switch (trial.kind) {
     case TrialKind::kProduct:
-      return fmt::format("products {}x{}x{} {}", trial.m, trial.n, trial.k,
-                         quatrain::name(trial.dtype));
+      return fmt::format("products {}{}x{}x{} {}",
+                         trial.count > 1 ? fmt::format("{} of ", trial.count) : "", trial.m,
+                         trial.n, trial.k, quatrain::name(trial.dtype));
     case TrialKind::kAttention:
       return fmt::format("attention {} tokens", trial.tokens);
     case TrialKind::kCopy:
@@ -193,7 +196,7 @@ std::string name(const Trial& trial) {
 double flops(const Trial& trial) {
   switch (trial.kind) {
     case TrialKind::kProduct:
-      return 3 * 2.0 * static_cast<double>(trial.m) * static_cast<double>(trial.n) *
+      return 3 * 2.0 * static_cast<double>(trial.count * trial.m) * static_cast<double>(trial.n) *
              static_cast<double>(trial.k);
     case TrialKind::kAttention:  // two products over visible pairs
       return 4.0 * static_cast<double>(kHeads * kHeadDim) *
@@ -216,6 +219,9 @@ std::vector<Trial> default_trials(const Ranks& ranks) {
                                   {2048, 256, 1024}}) {
       trials.push_back({.kind = TrialKind::kProduct, .dtype = dtype, .m = m, .n = n, .k = k});
     }
+  }
+  for (const int rows : {64, 256}) {
+    trials.push_back({.m = rows, .n = 704, .k = 256, .count = 8});
   }
   for (const int tokens : {512, 1024, 2048}) {
     trials.push_back({.kind = TrialKind::kAttention, .tokens = tokens});

@@ -20,6 +20,7 @@ struct Trial {
   TrialKind kind = TrialKind::kProduct;
   Dtype dtype = Dtype::kFloat32;
   std::int64_t m = 0, n = 0, k = 0;  // of a layer's product [m, k] x [k, n] and its gradients'
+  std::int64_t count = 1;            // of experts, each with such a layer
   std::int64_t tokens = 0;           // of attention: 8 heads of 64
   std::int64_t bytes = 0;            // of a copy, read and written; of a collective's whole tensor
   CommKind collective = CommKind::kAllReduce;

@@ -26,6 +26,9 @@ struct ClusterSpec {
   double gemm_efficiency = 1, gemm_efficiency_fp8 = 0;  // best shape over the peak
   double attention_efficiency = 1;                      // causal forward over the peak
   double compute_units = 1;                             // that take one tile of a product each
+  double tile = 128;                                    // rows and columns of one
+  double inner_ramp = 150;  // inner length of a product at which half of the rate is reached
+  double grouped_efficiency = 0.75;  // of many small products against one; SimuMax: 0.6 to 0.9
   double launch_seconds = 0;
   Topology topology = Topology::kSwitch;
   double torus_axes = 1;

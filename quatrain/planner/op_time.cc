@@ -10,23 +10,20 @@ namespace {
 // Of the best measured shape's rate, what long runs sustain. Fitted: SC21 table 1 (A100) and dense
 // bf16 rows of NVIDIA's step times (H100).
 constexpr double kSustained = 0.87;
-constexpr double kTile = 128;           // rows and columns that one compute unit makes
-constexpr double kInnerRamp = 150;      // inner length at which half of the rate is reached
-constexpr double kShortestPiece = 512;  // of an inner length that idle units share
-constexpr double kGroupedRate = 0.75;   // of many small products against one; SimuMax: 0.6 to 0.9
+constexpr double kShortestPiece = 512;      // of an inner length that idle units share
 constexpr double kBackwardAttention = 0.8;  // of the forward's rate; assumed
 constexpr double kCastBytes = 3;            // an element read in 16 bit and written in 8
 
-double padded(double size) { return std::ceil(size / kTile) * kTile; }
-
 // Share of the best shape's rate.
 double shape_rate(const ClusterSpec& cluster, const Product& p) {
-  const double tiles = padded(p.m) * padded(p.n) / (kTile * kTile) * p.count;
+  const auto padded = [&](double size) { return std::ceil(size / cluster.tile) * cluster.tile; };
+  const double tiles = padded(p.m) * padded(p.n) / (cluster.tile * cluster.tile) * p.count;
   const double pieces =
       std::clamp(cluster.compute_units / tiles, 1.0, std::max(1.0, p.k / kShortestPiece));
   const double waves = tiles * pieces / cluster.compute_units;
   const double filled = p.m * p.n / (padded(p.m) * padded(p.n)) * waves / std::ceil(waves);
-  return filled * p.k / (p.k + kInnerRamp) * (p.count > 1 ? kGroupedRate : 1.0);
+  return filled * p.k / (p.k + cluster.inner_ramp) *
+         (p.count > 1 ? cluster.grouped_efficiency : 1.0);
 }
 
 }  // namespace

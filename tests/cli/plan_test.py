@@ -209,6 +209,14 @@ class Simulate(CommandTest):
         self.assertIn("tp", sent["comm_bytes"])
         self.assertIn("dp", sent["comm_bytes"])
 
+    def test_stages_are_cut_as_train_cuts_them(self):
+        cut = ["parallel.pp=2", "model.num_hidden_layers=4", "model.vocab_size=2048"]
+        told = self.run_json("train", "tiny.toml", "--dry-run", *cut)
+        stages = told["plan"]["stage_begin"]
+        own = f"parallel.layers_per_stage=[{stages[1]},{4 - stages[1]}]"
+        self.assertNotEqual(stages[1], 2)
+        self.assertEqual(self.simulate(*cut)["step_s"], self.simulate(*cut, own)["step_s"])
+
     def test_a_plan_file(self):
         answer = self.run_json("plan", *SMALL, "--top", "1")["plans"][0]
         (self.folder / "plan.json").write_text(json.dumps(answer["plan"]))
