@@ -133,8 +133,9 @@ def main():
     binary = (options.build / "quatrain").resolve()
     folder = (options.build / "bench" / "predict").resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    words = random.Random(1).choices("a line of words that nobody reads twice".split(), k=400000)
-    (folder / "text.txt").write_text(" ".join(words))
+    # Of many different tokens, so that routers load their experts evenly, as predictions take it.
+    letters = random.Random(1).choices([chr(code) for code in range(32, 127)], k=2000000)
+    (folder / "text.txt").write_text("".join(letters))
     cluster = options.cluster or folder / "this.toml"
     if not options.cluster:
         run([binary, "calibrate", "--out", cluster, "--threads", "1"])

@@ -59,6 +59,7 @@ ClusterSpec start(const HostFacts& host) {
   cluster.attention_efficiency = 0.5;
   cluster.launch_seconds = 2e-6;
   cluster.tile = 16;
+  cluster.theft = 1;      // a rank's own threads move its bytes
   cluster.domain = 1024;  // ranks of one host reach each other alike, however many a question has
   cluster.domain_bandwidth = 1e9;
   cluster.network_bandwidth = 1e9;

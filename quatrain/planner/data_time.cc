@@ -43,7 +43,7 @@ void add_traffic(const Job& job, const Geometry& g, double parameters, GroupShap
 
 double DataTimes::unhidden(double idle) const {
   const double hidden = std::min(hideable, kHidden * (window + (throughout ? idle : 0.0)));
-  return std::max(hideable - hidden, last) + kTheft * hidden;
+  return std::max(hideable - hidden, last) + theft * hidden;
 }
 
 DataTimes data_times(const Job& job, const Geometry& g, const RankWork& work) {
@@ -58,6 +58,7 @@ DataTimes data_times(const Job& job, const Geometry& g, const RankWork& work) {
   times.window = work_time * (1 - sum.hiding / sum.compute());
   times.last = times.hideable / (work.blocks + 1) / (g.zero >= 2 ? m : 1.0);
   times.throughout = g.zero >= 2;
+  times.theft = job.cluster.theft;
   const Shards shards = shards_of(g);
   const double updated = work.outside / shards.outside + work.experts / shards.experts;
   times.optimizer = moving_seconds(job, kUpdateBytes * updated, 1);

@@ -12,6 +12,7 @@ struct DataTimes {
   double window = 0;        // of computing under which it may be
   double last = 0;          // of it, the last unit's: nothing is left to hide it under
   bool throughout = false;  // sent all through the step, and so while the rank stands still as well
+  double theft = 0;         // what the hidden part costs, as a share of it
   double gather = 0;        // of updated weights, behind the optimizer
   double optimizer = 0;
 

@@ -68,6 +68,26 @@ TEST(Estimate, MessagesTakeTheLinkBetweenStages) {
             estimator.clocked(near).estimate.parts.exposed_pp);
 }
 
+// All forwards of gpipe come before all backwards, so a head that does its three passes in the
+// forward keeps other stages waiting there; with 1f1b both stand side by side.
+TEST(Estimate, TheHeadIsDoneInTheForward) {
+  Job job = job_of("llama-3.1-8b", "h100-sxm-80gb", 2, 8, 4096);
+  Geometry g = geometry(1, 2, 1, 8);
+  const LayerTimes own = LayerTable(job).at(g).head;
+  job.cluster.whole_logits = 6;
+  const LayerTimes other = LayerTable(job).at(g).head;
+  EXPECT_EQ(own.input + own.weight, 0.0);
+  EXPECT_NEAR(own.forward, other.compute(), 1e-12);
+  EXPECT_GT(other.weight, 0.0);
+  const auto step = [&](const char* schedule) {
+    g.schedule = schedule;
+    return Estimator(job).clocked(g).estimate.step;
+  };
+  const double apart = step("gpipe") / step("1f1b");
+  job.cluster.whole_logits = 0;
+  EXPECT_GT(step("gpipe") / step("1f1b"), apart);
+}
+
 TEST(Estimate, AStepCostsTheSameToPriceHoweverLong) {
   const Job job = job_of("llama-3.1-8b", "h100-sxm-80gb", 8, 1 << 20, 4096);
   Estimator estimator(job);

@@ -2,6 +2,7 @@
 #include "quatrain/planner/layer_timer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "quatrain/planner/collective.h"
 #include "quatrain/planner/context_time.h"
@@ -37,6 +38,10 @@ void LayerTimes::add(const LayerTimes& layer, double times) {
   flops += times * layer.flops;
   parameters += times * layer.parameters;
   experts += times * layer.experts;
+}
+
+void LayerTimes::put_all_into_forward() {
+  forward += std::exchange(input, 0.0) + std::exchange(weight, 0.0);
 }
 
 LayerTimer::LayerTimer(const Job& job, const Geometry& geometry, const ModelSpec& model,
@@ -95,7 +100,7 @@ void LayerTimer::keep(LayerTimes& times, double unrecomputed) const {
 // Of tp's and ep's traffic, what products do not hide.
 double LayerTimer::waited(double seconds) const {
   const double hidden = job_.cluster.tensor_overlap * seconds;
-  return seconds - hidden + kTheft * hidden;
+  return seconds - hidden + job_.cluster.theft * hidden;
 }
 
 void LayerTimer::add_moving(LayerTimes& times, double bytes) const {
@@ -128,7 +133,7 @@ void LayerTimer::add_attention(LayerTimes& times, const OpCost& op) const {
   const ContextTimes shared = context_times(job_, shape_, model_, op, {scale_, forward, input});
   times.forward += shared.forward;
   times.input += shared.input;
-  times.cp += shared.exposed + kTheft * shared.hidden;
+  times.cp += shared.exposed + job_.cluster.theft * shared.hidden;
   times.hiding += shared.hidden;
   times.working += shared.working;
 }

@@ -129,6 +129,8 @@ const MicrobatchTimes& LayerTable::at(const Geometry& g) {
   const LayerTimer timer(job_, g, models_.front(), from.shape);
   times.embedding = timer.end(from.units.front().front());
   times.head = timer.end(from.units.front().back());
+  // Quatrain's head makes its gradients in the forward, chunk by chunk, while logits exist.
+  if (job_.cluster.whole_logits == 0) times.head.put_all_into_forward();
   times.table = std::ceil(count(job_.model.vocab) / g.tp) * count(job_.model.hidden);
   times.message_bytes = bytes_of(from.message) * count(g.micro_batch);
   WorkShape shape = from.shape;

@@ -28,6 +28,7 @@ struct LayerTimes {
   double exposed() const { return tp + cp + ep; }
   double total() const { return compute() + exposed(); }
   void add(const LayerTimes& layer, double count);
+  void put_all_into_forward();
 };
 
 // Blocks differ by whether they have experts and by their window.

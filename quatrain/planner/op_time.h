@@ -6,9 +6,6 @@
 
 namespace quatrain {
 
-// Hidden traffic slows what hides it by this share of itself.
-inline constexpr double kTheft = 0.1;
-
 constexpr double bytes_of(Bytes bytes) { return static_cast<double>(bytes.value); }
 constexpr double count(std::int64_t value) { return static_cast<double>(value); }
 
