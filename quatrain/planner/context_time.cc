@@ -40,7 +40,7 @@ class SharedAttention {
     if (places() > 1 && !shape_.context.gathers) {
       merge();
       hide(forward_.ring, work_.forward);
-      hide(input_.ring, work_.input + (again ? work_.forward : 0.0));
+      times_.hidden_input = hide(input_.ring, work_.input + (again ? work_.forward : 0.0));
     }
     return times_;
   }
@@ -117,12 +117,13 @@ class SharedAttention {
   }
 
   // A step of the ring takes as long as its message, or its block's attention.
-  void hide(double ring, double attention) {
+  double hide(double ring, double attention) {
     const double steps = places() - 1, computing = blocks_seen() + 1;
     const double hidden =
         std::min(steps, computing) * std::min(ring / steps, attention / computing);
     times_.hidden += hidden;
     times_.exposed += ring - hidden;
+    return hidden;
   }
 
   const Job& job_;

@@ -15,6 +15,7 @@ namespace quatrain {
 struct ContextTimes {
   double forward = 0, input = 0;   // seconds of copies and sums; without recomputation
   double exposed = 0, hidden = 0;  // of all passes' communication, recomputation's too
+  double hidden_input = 0;         // of the hidden, the input half's
   double working = 0;              // bytes that a layer holds for it while at work
 };
 

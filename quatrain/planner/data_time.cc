@@ -52,10 +52,11 @@ DataTimes data_times(const Job& job, const Geometry& g, const RankWork& work) {
   if (work.experts > 0) add_traffic(job, g, work.experts, {g.expert_dp(), g.ep * g.etp}, times);
   const double m = static_cast<double>(g.microbatches);
   const LayerTimes& sum = work.sum;
-  const double backward = sum.input + sum.weight;
-  const double work_time = g.zero == 3 ? m * sum.compute() : g.zero == 2 ? m * backward : backward;
   // What cp's rings hide under is taken.
-  times.window = work_time * (1 - sum.hiding / sum.compute());
+  const double backward = sum.input + sum.weight - sum.hiding_input;
+  times.window = g.zero == 3   ? m * (sum.compute() - sum.hiding)
+                 : g.zero == 2 ? m * backward
+                               : backward;
   times.last = times.hideable / (work.blocks + 1) / (g.zero >= 2 ? m : 1.0);
   times.throughout = g.zero >= 2;
   times.theft = job.cluster.theft;

@@ -31,6 +31,7 @@ void LayerTimes::add(const LayerTimes& layer, double times) {
   cp += times * layer.cp;
   ep += times * layer.ep;
   hiding += times * layer.hiding;
+  hiding_input += times * layer.hiding_input;
   stash += times * layer.stash;
   late += times * layer.late;
   growth = std::max(growth, layer.growth);
@@ -135,6 +136,7 @@ void LayerTimer::add_attention(LayerTimes& times, const OpCost& op) const {
   times.input += shared.input;
   times.cp += shared.exposed + job_.cluster.theft * shared.hidden;
   times.hiding += shared.hidden;
+  times.hiding_input += shared.hidden_input;
   times.working += shared.working;
 }
 

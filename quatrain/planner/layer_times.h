@@ -16,7 +16,7 @@ namespace quatrain {
 struct LayerTimes {
   double forward = 0, input = 0, weight = 0;  // computing
   double tp = 0, cp = 0, ep = 0;              // communication that computing waits for
-  double hiding = 0;                          // of computing, under which cp's rings run
+  double hiding = 0, hiding_input = 0;        // of computing, under which cp's rings run
   double stash = 0;                           // from the forward to the input half
   double late = 0;                            // from the input half to the weight half
   double growth = 0;                          // the most that an input half adds to the stash
