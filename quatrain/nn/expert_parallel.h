@@ -29,9 +29,8 @@ inline at::Tensor rows_in(const at::Tensor& x, Range rows) {
   return x.narrow(0, rows.begin, rows.size());
 }
 
-// One micro-batch's rows for the experts of a layer. Of all experts, e's choices are
-// [sent[e], sent[e + 1]) of the M; of those that are here, e's rows [begin[e], begin[e + 1]) of the
-// X.
+// One micro-batch's rows for the experts of a layer. Expert e, of all, has the choices
+// [sent[e], sent[e + 1]) of the M; of those that are here, the rows [begin[e], begin[e + 1]) of X.
 struct ExpertTraffic {
   at::Tensor counts_GE;  // int64: rows from each rank for each expert that is here
   std::vector<std::int64_t> sent, begin;
