@@ -81,25 +81,34 @@ void gemm_aten(State& state, const Shape& s, at::ScalarType dtype) {
 
 // --- experts: 8 of 512 x 704, each with so many rows, and one product of all rows --------------
 constexpr std::int64_t kExperts = 8;
+struct ExpertProduct {
+  const char* name;
+  std::int64_t in, out;  // widths of rows
+  bool transposed;       // matrices [out, in], as a forward pass has them
+};
+constexpr ExpertProduct kExpertProducts[] = {{"up", 512, 1408, true},
+                                             {"down", 704, 512, true},
+                                             {"up_input", 1408, 512, false},
+                                             {"down_input", 512, 704, false}};
 
-void experts(State& state, bool grouped) {
+void experts(State& state, const ExpertProduct& p, bool grouped) {
   const std::int64_t rows = state.range(0), total = rows * kExperts;
-  const at::Tensor x = at::randn({total, 512});
+  const at::Tensor x = at::randn({total, p.in});
   std::vector<at::Tensor> matrices;
   std::vector<std::int64_t> begin{0};
   for (std::int64_t e = 0; e < kExperts; ++e) {
-    matrices.push_back(at::randn({1408, 512}));
+    matrices.push_back(p.transposed ? at::randn({p.out, p.in}) : at::randn({p.in, p.out}));
     begin.push_back(begin.back() + rows);
   }
-  at::Tensor out = at::empty({total, 1408});
+  at::Tensor out = at::empty({total, p.out});
   for ([[maybe_unused]] auto step : state) {
     if (grouped) {
-      kernels::grouped_matmul_out(out, x, matrices, true, begin);
+      kernels::grouped_matmul_out(out, x, matrices, p.transposed, begin);
     } else {
-      kernels::matmul_out(out, kernels::n(x), kernels::t(matrices[0]));
+      kernels::matmul_out(out, kernels::n(x), {matrices[0], p.transposed});
     }
   }
-  rate(state, 2.0 * static_cast<double>(total) * 1408.0 * 512.0);
+  rate(state, 2.0 * static_cast<double>(total * p.out * p.in));
 }
 
 // --- cross-entropy: a chunk of 512 rows of W1's and W3's vocabularies ---------------------------
@@ -247,12 +256,11 @@ void add_kernels() {
     with(benchmark::RegisterBenchmark((name + "/own").c_str(), cross_entropy_own));
     with(benchmark::RegisterBenchmark((name + "/aten").c_str(), cross_entropy_aten));
   }
-  for (const std::int64_t rows : {16, 64, 256, 1024}) {
-    const std::string name = "experts/" + std::to_string(rows) + "_rows";
+  for (const ExpertProduct& p : kExpertProducts) {
     for (const bool grouped : {true, false}) {
-      const std::string full = name + (grouped ? "/grouped" : "/dense");
-      benchmark::RegisterBenchmark(full.c_str(), experts, grouped)
-          ->Arg(rows)
+      const std::string name = std::string("experts/") + p.name + (grouped ? "/grouped" : "/dense");
+      benchmark::RegisterBenchmark(name.c_str(), experts, p, grouped)
+          ->ArgsProduct({{16, 32, 64, 128, 256, 1024}})
           ->UseRealTime()
           ->Unit(benchmark::kMicrosecond);
     }

@@ -28,6 +28,7 @@ function(quatrain_mpi_test name)
     add_executable(${name} ${T_SOURCES} ${PROJECT_SOURCE_DIR}/quatrain/comm/mpi/mpi_test_main.cc)
     target_link_libraries(${name} PRIVATE quatrain_comm ${T_LIBRARIES} quatrain_warnings
                                           GTest::gmock GTest::gtest)
+    target_compile_options(${name} PRIVATE ${QUATRAIN_TEST_FLAGS})
     target_precompile_headers(${name} REUSE_FROM quatrain_pch)
   endif()
   foreach(ranks ${T_RANKS})

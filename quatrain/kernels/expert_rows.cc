@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "quatrain/kernels/dispatch.h"
+#include "quatrain/kernels/few_rows.h"
 #include "quatrain/kernels/flops.h"
 #include "quatrain/kernels/gemm.h"
 #include "quatrain/kernels/parallel.h"
@@ -185,8 +186,17 @@ void multiply_rows(const Grouped& g, std::int64_t first, std::int64_t last) {
     const std::int64_t from = std::max(g.begin[e], first), to = std::min(g.begin[e + 1], last);
     if (from >= to) continue;
     const at::Tensor& w = g.matrices[e];
-    gemm<T>({to - from, g.out_MO.size(1), g.x_MI.size(1)}, T(1), {x + from * x_stride, x_stride},
-            {data<T>(w), w.stride(0), g.transposed}, T(0), out + from * out_stride, out_stride);
+    const GemmSize size{to - from, g.out_MO.size(1), g.x_MI.size(1)};
+    const GemmOperand<T> left{x + from * x_stride, x_stride};
+    const GemmOperand<T> right{data<T>(w), w.stride(0), g.transposed};
+    T* const to_rows = out + from * out_stride;
+    if constexpr (std::is_same_v<T, float>) {
+      if (size.m <= kFewRows) {
+        few_rows_product(size, left, right, to_rows, out_stride);
+        continue;
+      }
+    }
+    gemm<T>(size, T(1), left, right, T(0), to_rows, out_stride);
   }
 }
 
