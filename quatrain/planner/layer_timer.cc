@@ -195,11 +195,12 @@ void LayerTimer::add_wire(LayerTimes& times, const OpCost& op) const {
 }
 
 // Rows gathered by expert and put back: each is read and written twice, and once more for weights'
-// gradients.
+// gradients. Rows of several ranks are put in the experts' order where they arrive, and back.
 void LayerTimer::permute(LayerTimes& times, double rows) const {
   const double bytes = rows * count(model_.hidden) * count(size_of(job_.dtype));
-  times.forward += moving_seconds(job_, 4 * bytes, 2);
-  times.input += moving_seconds(job_, 6 * bytes, 3);
+  const double moves = geometry_.ep > 1 ? 2 : 0;
+  times.forward += moving_seconds(job_, (4 + 2 * moves) * bytes, 2 + moves);
+  times.input += moving_seconds(job_, (6 + 2 * moves) * bytes, 3 + moves);
 }
 
 }  // namespace quatrain
