@@ -117,9 +117,9 @@ void LayerTimer::add_computing(LayerTimes& times, const OpCost& op, bool sparse)
   const bool fp8 = job_.fp8_products && op.name != "head" && op.name != "router";
   const Precision precision = fp8 ? Precision::kFp8 : Precision::kJob;
   times.forward += product_seconds(job_, p, precision);
-  times.input += product_seconds(job_, {p.m, p.k, p.n, p.count}, precision);
+  times.input += product_seconds(job_, {p.m, p.k, p.n, p.count, p.rows}, precision);
   if (op.backward_weight.value > 0) {
-    times.weight += product_seconds(job_, {p.n, p.k, p.m, p.count}, precision);
+    times.weight += product_seconds(job_, {p.n, p.k, p.m, p.count, p.rows}, precision);
   }
 }
 
@@ -166,7 +166,7 @@ Product LayerTimer::product_of(const OpCost& op, bool sparse) const {
   // Of experts, the rows that each gets; all else has every row, or this rank's.
   const double matrix = is_routed(op, sparse) ? count(op.parameters) / p.count : 0.0;
   p.m = own && geometry_.sequence_parallel ? rows_ / geometry_.tp : rows_;
-  if (matrix > 0) p.m = std::max(1.0, flops / (2 * matrix * p.count));
+  if (matrix > 0) p.rows = p.m = std::max(1.0, flops / (2 * matrix * p.count));
   const double weights = flops / (2 * p.m * p.count);
   p.k = inwards ? weights / count(model_.hidden) : inner(op);
   p.n = weights / p.k;
