@@ -33,7 +33,7 @@ ClusterSpec known() {
   cluster.memory_efficiency = 0.4;
   cluster.tile = 16;
   cluster.inner_ramp = 20;
-  cluster.grouped_ramp = 60;
+  cluster.grouped_efficiency = 0.6;
   cluster.attention_efficiency = 0.4;
   cluster.launch_seconds = 2e-6;
   cluster.domain = 1024;
@@ -51,7 +51,7 @@ TEST(CalibrateTest, FindsTheConstantsOfAKnownMachine) {
   EXPECT_NEAR(found.attention_efficiency, 0.4, 0.01);
   EXPECT_NEAR(found.memory_efficiency, 0.4, 0.02);
   EXPECT_EQ(found.inner_ramp, 20);
-  EXPECT_NEAR(found.grouped_ramp, 60, 1);
+  EXPECT_NEAR(found.grouped_efficiency, 0.6, 0.01);
   EXPECT_NEAR(found.domain_latency / 3e-5, 1, 0.05);
   EXPECT_NEAR(found.domain_bandwidth / 2e9, 1, 0.05);
   EXPECT_EQ(found.memory_bytes, 8e9);  // of 16 GB, two ranks

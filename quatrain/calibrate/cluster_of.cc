@@ -117,26 +117,13 @@ void match_products(ClusterSpec& cluster, const Results& results, int ranks) {
   cluster = best;
 }
 
-// The median over trials of the ramp that makes up for what theirs is slower by than one product of
-// as many FLOPs.
-void match_grouped(ClusterSpec& cluster, const Results& results, int ranks) {
-  if (results.empty()) return;
-  std::vector<double> ramps;
-  cluster.grouped_ramp = 0;
-  for (const TrialResult* result : results) {
-    const double slower = *result->seconds / predicted_seconds(result->trial, cluster, ranks);
-    ramps.push_back(static_cast<double>(result->trial.m) * std::max(0.0, slower - 1));
-  }
-  cluster.grouped_ramp = median(std::move(ramps));
-}
-
 double products_seconds(const Job& job, const Trial& trial) {
   const auto [m, n, k, count] =
       std::array{static_cast<double>(trial.m), static_cast<double>(trial.n),
                  static_cast<double>(trial.k), static_cast<double>(trial.count)};
-  return product_seconds(job, {m, n, k, count, m}, Precision::kJob) +
-         product_seconds(job, {m, k, n, count, m}, Precision::kJob) +
-         product_seconds(job, {n, k, m, count, m}, Precision::kJob);
+  return product_seconds(job, {m, n, k, count}, Precision::kJob) +
+         product_seconds(job, {m, k, n, count}, Precision::kJob) +
+         product_seconds(job, {n, k, m, count}, Precision::kJob);
 }
 
 double step_seconds(const ClusterSpec& cluster) {
@@ -192,7 +179,8 @@ ClusterSpec cluster_of(std::span<const TrialResult> results, const HostFacts& ho
   fit(&ClusterSpec::memory_bandwidth, [](const Trial& t) { return t.kind == TrialKind::kCopy; });
   match_products(cluster, that(results, product_in(Dtype::kFloat32)), host.ranks.count);
   fit(&ClusterSpec::peak_bf16, product_in(Dtype::kBFloat16));
-  match_grouped(cluster, that(results, grouped), host.ranks.count);
+  fit(&ClusterSpec::grouped_efficiency, grouped);
+  cluster.grouped_efficiency = std::min(cluster.grouped_efficiency, 1.0);
   const Results attention =
       that(results, [](const Trial& t) { return t.kind == TrialKind::kAttention; });
   for (const TrialResult* result : attention) {  // the last is the longest

@@ -11,6 +11,7 @@
 #include "quatrain/kernels/attention_mask.h"
 #include "quatrain/kernels/block_product.h"
 #include "quatrain/kernels/dispatch.h"
+#include "quatrain/kernels/transpose.h"
 
 namespace quatrain::kernels {
 
@@ -92,23 +93,6 @@ simd::RowBlock<const T> padded_rows(const S* x, std::int64_t row_stride, std::in
 template <typename T, typename S>
 bool needs_copy(std::int64_t columns) {
   return !std::is_same_v<S, T> || columns % simd::kLanes<T> != 0;
-}
-
-// out [columns, qp] = factor * the transpose of x [rows, columns]; qp = rows in whole registers,
-// zeros behind `rows`. `out` has room for `columns` in whole registers.
-template <typename T, typename S>
-void pack_transposed(const S* x, std::int64_t row_stride, std::int64_t rows, std::int64_t columns,
-                     T factor, T* out) {
-  constexpr std::int64_t lanes = simd::kLanes<T>;
-  const std::int64_t qp = simd::round_up(rows, lanes);
-  for (std::int64_t r = 0; r < rows; r += lanes)
-    simd::for_each_vector<T>(columns, [&](std::int64_t c, const auto& io) {
-      simd::Vec<T> square[lanes] = {};
-      for (std::int64_t i = 0; i < std::min(lanes, rows - r); ++i)
-        square[i] = io.load(x + (r + i) * row_stride + c) * factor;
-      simd::transpose<T>(square);
-      for (std::int64_t i = 0; i < lanes; ++i) simd::store(out + (c + i) * qp + r, square[i]);
-    });
 }
 
 // scores_kq [keys, qp] = K block times the packed queries, where the band sees it.

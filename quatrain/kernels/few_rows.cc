@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "quatrain/kernels/attention_tiles.h"
 #include "quatrain/kernels/check.h"
+#include "quatrain/kernels/transpose.h"
 
 namespace quatrain::kernels {
 namespace {
@@ -72,6 +72,7 @@ struct Block {
   const float* start;
   std::int64_t stride;
 };
+// Of the output, or of its transpose.
 struct Sums {
   float* start;
   std::int64_t stride;

@@ -42,7 +42,7 @@ constexpr NumberKey kNumbers[] = {
     {"compute_units", &ClusterSpec::compute_units, kOneOrMore},
     {"tile", &ClusterSpec::tile, kOneOrMore, true},
     {"inner_ramp", &ClusterSpec::inner_ramp, kNotNegative, true},
-    {"grouped_ramp", &ClusterSpec::grouped_ramp, kNotNegative, true},
+    {"grouped_efficiency", &ClusterSpec::grouped_efficiency, kShare, true},
     {"theft", &ClusterSpec::theft, kNotNegative, true},
     {"launch_seconds", &ClusterSpec::launch_seconds, kNotNegative},
     {"torus_axes", &ClusterSpec::torus_axes, kOneOrMore, true},

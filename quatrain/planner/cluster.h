@@ -27,10 +27,9 @@ struct ClusterSpec {
   double attention_efficiency = 1;                      // causal forward over the peak
   double compute_units = 1;                             // that take one tile of a product each
   double tile = 128;                                    // rows and columns of one
-  double inner_ramp = 150;   // inner length of a product at which half of the rate is reached
-  double theft = 0.1;        // hidden traffic slows what hides it by this share of itself
-  double grouped_ramp = 85;  // rows of each of many products for half of one's rate: SimuMax's 0.6
-                             // to 0.9 of it at 128 to 768 rows
+  double inner_ramp = 150;  // inner length of a product at which half of the rate is reached
+  double theft = 0.1;       // hidden traffic slows what hides it by this share of itself
+  double grouped_efficiency = 0.75;  // of many small products against one; SimuMax: 0.6 to 0.9
   double launch_seconds = 0;
   Topology topology = Topology::kSwitch;
   double torus_axes = 1;

@@ -117,9 +117,9 @@ void LayerTimer::add_computing(LayerTimes& times, const OpCost& op, bool sparse)
   const bool fp8 = job_.fp8_products && op.name != "head" && op.name != "router";
   const Precision precision = fp8 ? Precision::kFp8 : Precision::kJob;
   times.forward += product_seconds(job_, p, precision);
-  times.input += product_seconds(job_, {p.m, p.k, p.n, p.count, p.rows}, precision);
+  times.input += product_seconds(job_, {p.m, p.k, p.n, p.count}, precision);
   if (op.backward_weight.value > 0) {
-    times.weight += product_seconds(job_, {p.n, p.k, p.m, p.count, p.rows}, precision);
+    times.weight += product_seconds(job_, {p.n, p.k, p.m, p.count}, precision);
   }
 }
 
@@ -166,7 +166,7 @@ Product LayerTimer::product_of(const OpCost& op, bool sparse) const {
   // Of experts, the rows that each gets; all else has every row, or this rank's.
   const double matrix = is_routed(op, sparse) ? count(op.parameters) / p.count : 0.0;
   p.m = own && geometry_.sequence_parallel ? rows_ / geometry_.tp : rows_;
-  if (matrix > 0) p.rows = p.m = std::max(1.0, flops / (2 * matrix * p.count));
+  if (matrix > 0) p.m = std::max(1.0, flops / (2 * matrix * p.count));
   const double weights = flops / (2 * p.m * p.count);
   p.k = inwards ? weights / count(model_.hidden) : inner(op);
   p.n = weights / p.k;
@@ -195,12 +195,11 @@ void LayerTimer::add_wire(LayerTimes& times, const OpCost& op) const {
 }
 
 // Rows gathered by expert and put back: each is read and written twice, and once more for weights'
-// gradients. Rows of several ranks are put in the experts' order where they arrive, and back.
+// gradients.
 void LayerTimer::permute(LayerTimes& times, double rows) const {
   const double bytes = rows * count(model_.hidden) * count(size_of(job_.dtype));
-  const double moves = geometry_.ep > 1 ? 2 : 0;
-  times.forward += moving_seconds(job_, (4 + 2 * moves) * bytes, 2 + moves);
-  times.input += moving_seconds(job_, (6 + 2 * moves) * bytes, 3 + moves);
+  times.forward += moving_seconds(job_, 4 * bytes, 2);
+  times.input += moving_seconds(job_, 6 * bytes, 3);
 }
 
 }  // namespace quatrain

@@ -22,8 +22,8 @@ double shape_rate(const ClusterSpec& cluster, const Product& p) {
       std::clamp(cluster.compute_units / tiles, 1.0, std::max(1.0, p.k / kShortestPiece));
   const double waves = tiles * pieces / cluster.compute_units;
   const double filled = p.m * p.n / (padded(p.m) * padded(p.n)) * waves / std::ceil(waves);
-  const double grouped = p.count > 1 ? p.rows / (p.rows + cluster.grouped_ramp) : 1.0;
-  return filled * p.k / (p.k + cluster.inner_ramp) * grouped;
+  return filled * p.k / (p.k + cluster.inner_ramp) *
+         (p.count > 1 ? cluster.grouped_efficiency : 1.0);
 }
 
 }  // namespace

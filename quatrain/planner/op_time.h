@@ -12,7 +12,6 @@ constexpr double count(std::int64_t value) { return static_cast<double>(value); 
 // `count` products [m, k] x [k, n] in one kernel.
 struct Product {
   double m = 1, n = 1, k = 1, count = 1;
-  double rows = 0;  // of experts: the tokens of one, which are m, or of a weight gradient k
   double flops() const { return 2 * m * n * k * count; }
 };
 
