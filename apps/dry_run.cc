@@ -5,16 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "apps/job.h"
 #include "quatrain/base/error.h"
+#include "quatrain/base/scratch_folder.h"
 #include "quatrain/base/text.h"
 #include "quatrain/cost/lower.h"
 #include "quatrain/cost/peaks.h"
@@ -22,7 +20,6 @@
 #include "quatrain/spec/parameters.h"
 
 namespace quatrain::apps {
-namespace fs = std::filesystem;
 namespace {
 
 WorkShape work_shape_of(const RunConfig& config, int rank) {
@@ -32,28 +29,6 @@ WorkShape work_shape_of(const RunConfig& config, int rank) {
   shape.global_balance = config.training.router_balance == "global_batch";
   return shape;
 }
-
-// A folder below the system's temporary one, gone with its owner.
-class ScratchFolder {
- public:
-  ScratchFolder() : path_(fs::temp_directory_path() / "quatrain-XXXXXX") {
-    std::string name = path_.string();
-    if (mkdtemp(name.data()) == nullptr) {
-      throw StorageError(fmt::format("cannot make a folder in {}", path_.parent_path().string()));
-    }
-    path_ = name;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 // Opens all data as training would. Text is tokenized to check it, and the ids thrown away.
 void check_data(const RunConfig& config) {

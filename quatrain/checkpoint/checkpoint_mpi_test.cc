@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 
 #include "quatrain/base/error.h"
+#include "quatrain/base/scratch_folder.h"
 #include "quatrain/checkpoint/exchange.h"
 #include "quatrain/checkpoint/inspect.h"
 #include "quatrain/checkpoint/testing/faulty_file_system.h"
@@ -25,16 +26,13 @@ class CheckpointMpi : public ::testing::Test {
  protected:
   CheckpointMpi() {
     run_.ranks = world_->size();
-    std::string folder = "/tmp/quatrain-mpi-checkpoint-XXXXXX";
-    if (world_->rank() == 0) folder = ::mkdtemp(folder.data());
-    run_.options.folder = text_of_first(*world_, folder);
-  }
-  ~CheckpointMpi() override {
-    if (world_->rank() == 0) std::filesystem::remove_all(run_.options.folder);
+    if (world_->rank() == 0) scratch_.emplace();
+    run_.options.folder = text_of_first(*world_, scratch_ ? scratch_->path().string() : "");
   }
   std::size_t rank() const { return static_cast<std::size_t>(world_->rank()); }
 
   std::unique_ptr<Communicator> world_ = test_world().communicator();
+  std::optional<ScratchFolder> scratch_;  // rank 0's, for all
   PosixFileSystem files_;
   TestRun run_;
 };

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "quatrain/base/file.h"
+#include "quatrain/base/scratch_folder.h"
 #include "quatrain/checkpoint/manifest.h"
 #include "quatrain/checkpoint/rank_file.h"
 #include "quatrain/checkpoint/safetensors.h"
@@ -43,11 +43,8 @@ std::string documented_python() {
 
 class Format : public ::testing::Test {
  protected:
-  Format() { folder_ = ::mkdtemp(pattern_.data()); }
-  ~Format() override { std::filesystem::remove_all(folder_); }
-
-  std::string pattern_ = "/tmp/quatrain-format-XXXXXX";
-  std::filesystem::path folder_;
+  ScratchFolder scratch_;
+  const std::filesystem::path& folder_ = scratch_.path();
 };
 
 TEST_F(Format, PythonReadsWhatTheDocumentationSays) {

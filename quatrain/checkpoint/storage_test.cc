@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cerrno>
 
 #include "quatrain/base/error.h"
+#include "quatrain/base/scratch_folder.h"
 #include "quatrain/checkpoint/testing/faulty_file_system.h"
 #include "quatrain/checkpoint/testing/memory_file_system.h"
 
@@ -65,11 +65,9 @@ void expect_files(FileSystem& files, const std::filesystem::path& root) {
 }
 
 TEST(Storage, WorksOnDisk) {
-  std::string root = "/tmp/quatrain-storage-XXXXXX";
-  ASSERT_NE(::mkdtemp(root.data()), nullptr);
+  const ScratchFolder root;
   PosixFileSystem files;
-  expect_files(files, root);
-  std::filesystem::remove_all(root);
+  expect_files(files, root.path());
 }
 
 TEST(Storage, WorksInMemory) {
