@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "quatrain/kernels/block_product.h"
 #include "quatrain/kernels/check.h"
 #include "quatrain/kernels/transpose.h"
 
@@ -68,15 +69,8 @@ class Ahead {
   std::int64_t stride_ = 0, rows_ = 0, lines_ = 0, advance_ = 0;
 };
 
-struct Block {
-  const float* start;
-  std::int64_t stride;
-};
-// Of the output, or of its transpose.
-struct Sums {
-  float* start;
-  std::int64_t stride;
-};
+using Block = simd::RowBlock<const float>;
+using Sums = simd::RowBlock<float>;  // of the output, or of its transpose
 
 // sums [kRows, kWide registers] (+)= left [kRows, inner] right [inner, kWide registers]; kCopies:
 // right, once read, is written to `copy`, its registers side by side.
@@ -88,7 +82,8 @@ void tile(Block left, Block right, Sums sums, std::int64_t inner, bool add, Ahea
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 2
     for (int v = 0; v < kWide; ++v)
-      sum[r][v] = add ? simd::load(sums.start + r * sums.stride + v * kLanes) : simd::Vec<float>{};
+      sum[r][v] =
+          add ? simd::load(sums.data + r * sums.row_stride + v * kLanes) : simd::Vec<float>{};
   for (std::int64_t begin = 0; begin < inner; begin += kLine) {
     ahead.fetch();
     const std::int64_t end = std::min(inner, begin + kLine);
@@ -96,12 +91,12 @@ void tile(Block left, Block right, Sums sums, std::int64_t inner, bool add, Ahea
       simd::Vec<float> row[kWide];
 #pragma GCC unroll 2
       for (int v = 0; v < kWide; ++v) {
-        row[v] = simd::load(right.start + k * right.stride + v * kLanes);
+        row[v] = simd::load(right.data + k * right.row_stride + v * kLanes);
         if constexpr (kCopies) simd::store(copy + (k * kWide + v) * kLanes, row[v]);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        const simd::Vec<float> scalar = simd::splat(left.start[r * left.stride + k]);
+        const simd::Vec<float> scalar = simd::splat(left.data[r * left.row_stride + k]);
 #pragma GCC unroll 2
         for (int v = 0; v < kWide; ++v) sum[r][v] = simd::fused(scalar, row[v], sum[r][v]);
       }
@@ -111,7 +106,7 @@ void tile(Block left, Block right, Sums sums, std::int64_t inner, bool add, Ahea
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 2
     for (int v = 0; v < kWide; ++v)
-      simd::store(sums.start + r * sums.stride + v * kLanes, sum[r][v]);
+      simd::store(sums.data + r * sums.row_stride + v * kLanes, sum[r][v]);
 }
 
 using Tile = void (*)(Block, Block, Sums, std::int64_t, bool, Ahead&, float*);
@@ -202,9 +197,9 @@ void by_sums(GemmSize size, GemmOperand<float> a, GemmOperand<float> b, float* o
       const Block left{a.start + m * a.stride + panel.k, a.stride};
       const Block right =
           copies ? Block{b.start + panel.k * b.stride + panel.n, b.stride} : Block{packed, padded};
-      (copies ? copying_tile_of : tile_of)(rows, padded)(left, right,
-                                                         {to.start + m * to.stride, to.stride},
-                                                         panel.depth, panel.k > 0, ahead, packed);
+      (copies ? copying_tile_of : tile_of)(rows, padded)(
+          left, right, {to.data + m * to.row_stride, to.row_stride}, panel.depth, panel.k > 0,
+          ahead, packed);
     }
     if (whole || panel.k + panel.depth < size.k) continue;
     for (std::int64_t m = 0; m < size.m; ++m)
@@ -216,11 +211,11 @@ void by_sums(GemmSize size, GemmOperand<float> a, GemmOperand<float> b, float* o
 
 void few_rows_product(GemmSize size, GemmOperand<float> a, GemmOperand<float> b, float* out,
                       std::int64_t out_stride) {
-  CHECK(size.m <= kFewRows && !a.transposed, "{} rows{} for a product of few", size.m,
+  CHECK(size.m >= 1 && size.m <= kFewRows && size.k >= 1 && !a.transposed,
+        "{} rows of {}{} for a product of few", size.m, size.k,
         a.transposed ? ", transposed," : "");
   if (!b.transposed) return by_sums(size, a, b, out, out_stride);
-  const std::int64_t panel =
-      std::max<std::int64_t>(kPanelElements / std::max<std::int64_t>(size.k, 1), kTileColumns);
+  const std::int64_t panel = std::max<std::int64_t>(kPanelElements / size.k, kTileColumns);
   for (std::int64_t m = 0; m < size.m; m += panel) {
     const std::int64_t rows = std::min(panel, size.m - m);
     by_dots({rows, size.n, size.k}, {a.start + m * a.stride, a.stride}, b, out + m * out_stride,

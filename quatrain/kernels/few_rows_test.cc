@@ -56,9 +56,12 @@ TEST(FewRows, LongInnerDimensions) {
   EXPECT_TRUE(dots.narrow(0, 79, 1).equal(product(x.narrow(0, 79, 1), w, true)));
 }
 
-TEST(FewRows, RefuseMany) {
-  const at::Tensor x = random({kFewRows + 1, 4}, at::kFloat), w = random({4, 4}, at::kFloat);
-  EXPECT_ANY_THROW(product(x, w, true));
+TEST(FewRows, RefuseNoneAndMany) {
+  const at::Tensor w = random({4, 4}, at::kFloat);
+  for (const std::int64_t rows : {std::int64_t{0}, kFewRows + 1}) {
+    EXPECT_ANY_THROW(product(random({rows, 4}, at::kFloat), w, true));
+  }
+  EXPECT_ANY_THROW(product(random({2, 0}, at::kFloat), random({4, 0}, at::kFloat), true));
 }
 
 }  // namespace
