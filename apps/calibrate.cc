@@ -60,13 +60,15 @@ void break_if_asked(const CalibrateOptions& options) {
   }
 }
 
-// The child: seconds, or "<name>: <why>" and an exit code.
+// The child: the measurement's numbers, or "<name>: <why>" and an exit code.
 int one_trial(const CalibrateOptions& options) {
   const Ranks ranks = ranks_of(options);
   for (const Trial& trial : default_trials(ranks)) {
     if (name(trial) != options.trial) continue;
     break_if_asked(options);
-    Console().line(fmt::format("{:.9g}", measured_seconds(trial, ranks, options.budget)));
+    const Measurement found = measure(trial, ranks, options.budget);
+    Console().line(
+        fmt::format("{:.9g} {:.4g} {:.4g}", found.seconds, found.waiting, found.solo_gain));
     return kDone;
   }
   throw ConfigError(fmt::format("there is no trial \"{}\"", options.trial));
@@ -85,9 +87,12 @@ TrialResult run_trial(const Trial& trial, const CalibrateOptions& options, const
   for (const std::string& fault : options.faults) words.insert(words.end(), {"--fault", fault});
   const ChildResult child = run_child(words, options.timeout);
   TrialResult result{.trial = trial};
-  const double seconds = child.done() ? std::strtod(child.out.c_str(), nullptr) : 0;
+  char* rest = nullptr;
+  const double seconds = child.done() ? std::strtod(child.out.c_str(), &rest) : 0;
   if (seconds > 0) {
     result.seconds = seconds;
+    result.waiting = std::strtod(rest, &rest);
+    result.solo_gain = std::strtod(rest, nullptr);
   } else {
     result.failure = child.reason(options.timeout);
   }

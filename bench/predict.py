@@ -4,8 +4,9 @@
 
 Calibrates this machine as a cluster of one-thread ranks, asks `quatrain simulate` for each
 geometry's step on it, and trains each geometry for a few steps, all of them in turn, round after
-round. A row is the median over rounds of a run's median step; its noise is half of what the rounds
-differ by. The rank correlation is Spearman's, over the layouts of one model and batch.
+round, since the machine's own speed drifts. A row is the median over rounds of the predicted step
+and of a run's median step; its noise is half of what the rounds' runs differ by. The rank
+correlation is Spearman's, over the layouts of one model and batch.
 """
 import argparse
 import json
@@ -88,6 +89,14 @@ def predicted(binary, config, overrides, cluster):
     return json.loads(text)["step_s"]
 
 
+def write_inputs(folder, steps):
+    # Of many different tokens, so that routers load their experts evenly, as predictions take it.
+    letters = random.Random(1).choices([chr(code) for code in range(32, 127)], k=2000000)
+    (folder / "text.txt").write_text("".join(letters))
+    for model in MODELS:
+        (folder / f"{model}.toml").write_text(toml(model, steps))
+
+
 def measured(binary, folder, config, overrides, warmup):
     run_folder = folder / "run"
     shutil.rmtree(run_folder, ignore_errors=True)
@@ -108,6 +117,8 @@ def spearman(pairs):
 
 def print_table(rows):
     print(f"{'model':8} {'geometry':34} {'measured':>9} {'noise':>6} {'predicted':>9} {'error':>7}")
+    rows = [(model, name, seconds, statistics.median(guesses))
+            for model, name, seconds, guesses in rows]
     for model, name, seconds, guess in rows:
         middle = statistics.median(seconds)
         noise = (max(seconds) - min(seconds)) / 2 / middle
@@ -128,30 +139,22 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warmup", type=int, default=3)
-    parser.add_argument("--cluster", type=pathlib.Path, help="calibrated before")
     options = parser.parse_args()
     binary = (options.build / "quatrain").resolve()
     folder = (options.build / "bench" / "predict").resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    # Of many different tokens, so that routers load their experts evenly, as predictions take it.
-    letters = random.Random(1).choices([chr(code) for code in range(32, 127)], k=2000000)
-    (folder / "text.txt").write_text("".join(letters))
-    cluster = options.cluster or folder / "this.toml"
-    if not options.cluster:
-        run([binary, "calibrate", "--out", cluster, "--threads", "1"])
-    rows = []
-    for model, name, text in geometries():
-        config = folder / f"{model}.toml"
-        config.write_text(toml(model, options.steps))
-        rows.append((model, name, text.split(), [],
-                     predicted(binary, config, text.split(), cluster)))
+    write_inputs(folder, options.steps)
+    rows = [(model, name, text.split(), [], []) for model, name, text in geometries()]
     # A core is left to each rank: waiting threads do not keep it from the one that works.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    for _ in range(options.rounds):
-        for model, _, overrides, seconds, _ in rows:
-            seconds.append(measured(binary, folder, folder / f"{model}.toml", overrides,
-                                    options.warmup))
-    print_table([(model, name, seconds, guess) for model, name, _, seconds, guess in rows])
+    for round_number in range(options.rounds):
+        cluster = folder / f"this-{round_number}.toml"
+        run([binary, "calibrate", "--out", cluster, "--threads", "1", "--budget", "1"])
+        for model, _, overrides, seconds, guesses in rows:
+            config = folder / f"{model}.toml"
+            guesses.append(predicted(binary, config, overrides, cluster))
+            seconds.append(measured(binary, folder, config, overrides, options.warmup))
+    print_table([(model, name, *of) for model, name, _, *of in rows])
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@
 #include "quatrain/kernels/memory.h"
 #include "quatrain/spec/context_split.h"
 #include "quatrain/spec/plan.h"
+#include "step_clock.h"
 #include "step_comm.h"
 
 namespace quatrain {
@@ -150,7 +151,7 @@ RankJobOptions job_options(const BenchModel& bench, const StepOptions& options, 
                      .plan = plan_of(bench, options, ranks),
                      .build = {.dtype = options.bf16 ? at::kBFloat16 : at::kFloat},
                      .optimizer = {.max_norm = 0.0},
-                     .executor = {.lr = 3e-4, .trace = !options.trace.empty()}};
+                     .executor = {.lr = 3e-4, .trace = !options.trace.empty() || options.pp > 1}};
   job.schedule = lowered_schedule(job.spec, job.plan, {});
   return job;
 }
@@ -181,6 +182,7 @@ nlohmann::json train(Communicator& world, CollectiveTimes& collectives, const Be
   RandomTokens data(bench, mesh.coord(Axis::kDpShard), options.accumulation);
   RankJob job(job_of, data, world);
   std::vector<double> seconds, exposed;
+  ActionTimes actions;
   StepReport first, last;
   std::size_t first_collective = 0;
   double end_us = 0.0;
@@ -192,14 +194,17 @@ nlohmann::json train(Communicator& world, CollectiveTimes& collectives, const Be
     if (step <= options.warmup) continue;
     seconds.push_back(s);
     exposed.push_back((last.exposed_comm_ms + last.bubble_ms) / 1e3);
+    actions.add(last.trace);
   }
   if (!options.trace.empty()) {
     write_trace(last, end_us, collectives, first_collective, options.trace, world.rank());
   }
-  return {{"seconds", seconds},
-          {"exposed_comm_s", exposed},
-          {"losses", {first.loss, last.loss}},
-          {"tokens", last.trained_tokens}};
+  nlohmann::json result = {{"seconds", seconds},
+                           {"exposed_comm_s", exposed},
+                           {"losses", {first.loss, last.loss}},
+                           {"tokens", last.trained_tokens}};
+  if (options.pp > 1) result["clock_s"] = actions.clock_s(world, job_of.schedule);
+  return result;
 }
 
 }  // namespace

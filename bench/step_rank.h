@@ -47,10 +47,10 @@ struct StepOptions {
 };
 
 // Trains and returns "seconds" and "exposed_comm_s" (blocked on messages and collectives) of each
-// measured step, "losses" of the first and the last step, "tokens" of a step over all ranks and
-// "peak_tensor_bytes" of the fullest rank. Called by every rank of `world`, on its own thread.
-// Throws ConfigError where options.tp x options.pp x options.cp does not divide the ranks, and
-// where cp ranks cannot share the sequences.
+// measured step, "losses" of the first and the last step, "tokens" of a step over all ranks,
+// "peak_tensor_bytes" of the fullest rank and, of pipelines, "clock_s" (step_clock.h). Called by
+// every rank of `world`, on its own thread. Throws ConfigError where options.tp x options.pp x
+// options.cp does not divide the ranks, and where cp ranks cannot share the sequences.
 nlohmann::json measure_steps(std::unique_ptr<Communicator> world, const BenchModel& model,
                              const StepOptions& options);
 

@@ -6,6 +6,7 @@
 
 #include "quatrain/base/error.h"
 #include "quatrain/calibrate/cluster_of.h"
+#include "quatrain/planner/stragglers.h"
 
 namespace quatrain {
 namespace {
@@ -18,7 +19,10 @@ HostFacts two_ranks() { return {.memory_bytes = 16e9, .ranks = {.count = 2, .thr
 std::vector<TrialResult> results_of(const ClusterSpec& cluster) {
   std::vector<TrialResult> results;
   for (const Trial& trial : default_trials({2, 1})) {
-    results.push_back({trial, predicted_seconds(trial, cluster, 2)});
+    // Ranks whose times differ so wait that share of a call.
+    const double later = cluster.jitter * slowest_of(2);
+    results.push_back({trial, predicted_seconds(trial, cluster, 2), later / (1 + later)});
+    if (trial.kind == TrialKind::kStep) results.back().solo_gain = cluster.solo_gain;
   }
   return results;
 }
@@ -36,6 +40,8 @@ ClusterSpec known() {
   cluster.grouped_efficiency = 0.6;
   cluster.attention_efficiency = 0.4;
   cluster.launch_seconds = 2e-6;
+  cluster.jitter = 0.08;
+  cluster.solo_gain = 0.1;
   cluster.domain = 1024;
   cluster.domain_bandwidth = 2e9;
   cluster.domain_latency = 3e-5;
@@ -51,10 +57,29 @@ TEST(CalibrateTest, FindsTheConstantsOfAKnownMachine) {
   EXPECT_NEAR(found.attention_efficiency, 0.4, 0.01);
   EXPECT_NEAR(found.memory_efficiency, 0.4, 0.02);
   EXPECT_EQ(found.inner_ramp, 20);
+  EXPECT_NEAR(found.jitter, 0.08, 1e-9);
+  EXPECT_NEAR(found.solo_gain, 0.1, 0.01);
   EXPECT_NEAR(found.grouped_efficiency, 0.6, 0.01);
   EXPECT_NEAR(found.domain_latency / 3e-5, 1, 0.05);
   EXPECT_NEAR(found.domain_bandwidth / 2e9, 1, 0.05);
   EXPECT_EQ(found.memory_bytes, 8e9);  // of 16 GB, two ranks
+}
+
+// A step that finds its operands in caches, faster than the bandwidth of copies explains.
+TEST(CalibrateTest, AQuickStepQuickensProducts) {
+  std::vector<TrialResult> results = results_of(known());
+  ClusterSpec quick = known();
+  quick.memory_efficiency = 1;
+  quick.peak_fp32 *= 1.1;
+  quick.attention_efficiency /= 1.1;
+  for (TrialResult& result : results) {
+    if (result.trial.kind == TrialKind::kStep) {
+      result.seconds = predicted_seconds(result.trial, quick, 2);
+    }
+  }
+  const ClusterSpec found = cluster_of(results, two_ranks());
+  EXPECT_NEAR(found.peak_fp32 / 7e10, 1.1, 0.01);
+  EXPECT_NEAR(found.attention_efficiency, 0.4 / 1.1, 0.01);
 }
 
 TEST(CalibrateTest, TheFileIsReadAgain) {
@@ -95,9 +120,11 @@ TEST(CalibrateTest, EveryKindIsMeasured) {
     trial.m = trial.n = trial.k = 32;
     trial.tokens = 16;
     trial.bytes = 4096;
-    const double seconds = measured_seconds(trial, {2, 1}, 1e-4);
-    EXPECT_GT(seconds, 0) << name(trial);
-    EXPECT_LT(seconds, 5) << name(trial);
+    const Measurement found = measure(trial, {2, 1}, 1e-4);
+    EXPECT_GT(found.seconds, 0) << name(trial);
+    EXPECT_LT(found.seconds, 5) << name(trial);
+    EXPECT_GE(found.waiting, 0) << name(trial);
+    EXPECT_LT(found.waiting, 1) << name(trial);
   }
 }
 

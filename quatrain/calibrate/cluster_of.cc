@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "quatrain/base/error.h"
+#include "quatrain/base/median.h"
 #include "quatrain/calibrate/step_trial.h"
 #include "quatrain/planner/estimate.h"
 #include "quatrain/planner/op_time.h"
+#include "quatrain/planner/stragglers.h"
 
 namespace quatrain {
 namespace {
@@ -31,11 +33,6 @@ Results that(std::span<const TrialResult> results, const std::function<bool(cons
     if (result.seconds && of(result.trial)) chosen.push_back(&result);
   }
   return chosen;
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 // Changes `rate` until the median trial takes as long as it did.
@@ -95,6 +92,9 @@ std::function<bool(const Trial&)> product_in(Dtype dtype) {
     return t.kind == TrialKind::kProduct && t.dtype == dtype && t.count == 1;
   };
 }
+bool computes(const Trial& t) {
+  return t.kind == TrialKind::kProduct || t.kind == TrialKind::kAttention;
+}
 bool grouped(const Trial& t) { return t.kind == TrialKind::kProduct && t.count > 1; }
 
 // Of these inner lengths at which half of the rate is reached, the one that float32 products fit
@@ -126,7 +126,9 @@ double products_seconds(const Job& job, const Trial& trial) {
          product_seconds(job, {n, k, m, count}, Precision::kJob);
 }
 
-double step_seconds(const ClusterSpec& cluster) {
+// Of each of several ranks at once.
+double step_seconds(ClusterSpec cluster) {
+  cluster.solo_gain = 0;
   const StepTrial step = step_trial();
   const Job job{.model = step.model,
                 .cluster = cluster,
@@ -145,6 +147,34 @@ void match_step(ClusterSpec& cluster, double seconds) {
     cluster.memory_efficiency = std::sqrt(least * most);
     (step_seconds(cluster) > seconds ? least : most) = cluster.memory_efficiency;
   }
+}
+
+// Operands of a step's products were often made just before; those of the trials are in no cache.
+void quicken_products(ClusterSpec& cluster, double seconds) {
+  const ClusterSpec cold = cluster;
+  double least = 1, most = 2;
+  for (int halving = 0; halving < 30; ++halving) {
+    const double faster = std::sqrt(least * most);
+    cluster.peak_fp32 = cold.peak_fp32 * faster;
+    cluster.peak_bf16 = cold.peak_bf16 * faster;
+    cluster.attention_efficiency = cold.attention_efficiency / faster;
+    (step_seconds(cluster) > seconds ? least : most) = faster;
+  }
+}
+
+void match_steps(ClusterSpec& cluster, const TrialResult& step) {
+  match_step(cluster, *step.seconds);
+  if (step_seconds(cluster) > *step.seconds) quicken_products(cluster, *step.seconds);
+  cluster.solo_gain = std::clamp(step.solo_gain, 0.0, 0.5);
+}
+
+// `computing`: trials about as long as what ranks do between two meetings of a layer.
+void match_jitter(ClusterSpec& cluster, const Results& computing, int ranks) {
+  if (ranks < 2 || computing.empty()) return;
+  std::vector<double> waiting;
+  for (const TrialResult* result : computing) waiting.push_back(result->waiting);
+  const double share = median(std::move(waiting));
+  cluster.jitter = share / (1 - share) / slowest_of(ranks);
 }
 
 }  // namespace
@@ -189,8 +219,9 @@ ClusterSpec cluster_of(std::span<const TrialResult> results, const HostFacts& ho
   }
   for (const TrialResult* result :
        that(results, [](const Trial& t) { return t.kind == TrialKind::kStep; })) {
-    match_step(cluster, *result->seconds);
+    match_steps(cluster, *result);
   }
+  match_jitter(cluster, that(results, computes), host.ranks.count);
   std::vector<double> shortest;
   for (const TrialResult* result : that(results, small)) shortest.push_back(*result->seconds);
   if (!shortest.empty()) cluster.domain_latency = median(std::move(shortest));

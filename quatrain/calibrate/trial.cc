@@ -13,6 +13,7 @@
 #include <functional>
 #include <mutex>
 
+#include "quatrain/base/median.h"
 #include "quatrain/calibrate/step_trial.h"
 #include "quatrain/comm/thread/thread.h"
 #include "quatrain/kernels/attention.h"
@@ -155,22 +156,37 @@ double timed(const Call& call) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// The slowest rank's seconds of each of as many calls as `budget` holds, at most 1,000.
-std::vector<double> samples(const Call& call, Communicator& world, double budget) {
-  const auto slowest = [&world](double seconds) {
-    const at::Tensor most = at::ones({1}, at::kDouble).fill_(seconds);
-    world.all_reduce(most, ReduceOp::kMax).wait();
-    return most.item<double>();
-  };
+double reduced(double value, Communicator& world, ReduceOp op) {
+  const at::Tensor x = at::ones({1}, at::kDouble).fill_(value);
+  world.all_reduce(x, op).wait();
+  return x.item<double>();
+}
+
+// As many calls as `budget` holds, at least 9 and at most 1,000.
+int calls_in(double budget, const Call& call, Communicator& world) {
   timed(call);  // warms up
-  const double once = slowest(timed(call));
-  const int count = static_cast<int>(std::clamp(budget / std::max(once, 1e-7), 3.0, 1000.0));
-  std::vector<double> result;
-  for (int i = 0; i < count; ++i) {
+  const double once = reduced(timed(call), world, ReduceOp::kMax);
+  return static_cast<int>(std::clamp(budget / std::max(once, 1e-7), 9.0, 1000.0));
+}
+
+Measurement measured(const Call& call, Communicator& world, int calls, TrialKind kind) {
+  const bool solo_as_well = kind == TrialKind::kStep && world.size() > 1 && world.rank() == 0;
+  std::vector<double> own, gains;
+  double slowest = 0, all = 0;
+  for (int i = 0; i < calls; ++i) {
     world.barrier().wait();
-    result.push_back(slowest(timed(call)));
+    own.push_back(timed(call));
+    all += own.back();
+    slowest += reduced(own.back(), world, ReduceOp::kMax);
+    if (solo_as_well) gains.push_back(1 - timed(call) / own.back());
   }
-  return result;
+  const auto ranks = static_cast<double>(world.size());
+  const double mean = reduced(all, world, ReduceOp::kSum) / ranks;
+  const double middle = median(std::move(own));
+  const double seconds = kind == TrialKind::kCollective
+                             ? reduced(middle, world, ReduceOp::kMax)
+                             : reduced(middle, world, ReduceOp::kSum) / ranks;
+  return {seconds, (slowest - mean) / slowest, median(std::move(gains))};
 }
 
 }  // namespace
@@ -240,18 +256,17 @@ std::vector<Trial> default_trials(const Ranks& ranks) {
   return trials;
 }
 
-double measured_seconds(const Trial& trial, const Ranks& ranks, double budget) {
-  std::vector<double> seconds;
+Measurement measure(const Trial& trial, const Ranks& ranks, double budget) {
+  Measurement found;
   run_thread_ranks(ranks.count, {}, [&](std::unique_ptr<Communicator> world) {
     at::set_num_threads(ranks.threads);
     const c10::InferenceMode inference;
     const Call call = call_of(trial, *world);
-    std::vector<double> own = samples(call, *world, budget);
-    if (world->rank() == 0) seconds = std::move(own);
+    const int calls = calls_in(budget, call, *world);
+    const Measurement own = measured(call, *world, calls, trial.kind);
+    if (world->rank() == 0) found = own;
   });
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  return *middle;
+  return found;
 }
 
 }  // namespace quatrain

@@ -36,13 +36,21 @@ struct Ranks {
 // Half a minute on two cores. Without collectives where there is one rank.
 std::vector<Trial> default_trials(const Ranks& ranks);
 
-// Seconds of one call, of the slowest rank: the median of calls that fill `budget` seconds, behind
-// one that warms up. Starts threads; throws what the operation throws.
-double measured_seconds(const Trial& trial, const Ranks& ranks, double budget = 0.3);
+struct Measurement {
+  double seconds = 0;  // of one call: a rank's median; the mean over ranks, of collectives the most
+  double waiting = 0;  // share of a call, in the mean, for which a rank waits for the slowest
+  // Of a step: the share that the first rank saves while the others stand still, in the median of
+  // calls in turn with those of all, since machines change from one minute to the next.
+  double solo_gain = 0;
+};
+// Of calls that fill `budget` seconds, behind two that warm up. Starts threads; throws what the
+// operation throws.
+Measurement measure(const Trial& trial, const Ranks& ranks, double budget = 0.3);
 
 struct TrialResult {
   Trial trial;
   std::optional<double> seconds = {};
+  double waiting = 0, solo_gain = 0;  // Measurement's
   std::string failure = {};  // why there are none
 };
 

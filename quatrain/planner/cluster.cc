@@ -45,6 +45,8 @@ constexpr NumberKey kNumbers[] = {
     {"grouped_efficiency", &ClusterSpec::grouped_efficiency, kShare, true},
     {"theft", &ClusterSpec::theft, kNotNegative, true},
     {"launch_seconds", &ClusterSpec::launch_seconds, kNotNegative},
+    {"jitter", &ClusterSpec::jitter, kNotNegative, true},
+    {"solo_gain", &ClusterSpec::solo_gain, kPart, true},
     {"torus_axes", &ClusterSpec::torus_axes, kOneOrMore, true},
     {"domain", &ClusterSpec::domain, kOneOrMore},
     {"domain_bandwidth", &ClusterSpec::domain_bandwidth, kPositive},

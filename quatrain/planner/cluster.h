@@ -31,6 +31,10 @@ struct ClusterSpec {
   double theft = 0.1;       // hidden traffic slows what hides it by this share of itself
   double grouped_efficiency = 0.75;  // of many small products against one; SimuMax: 0.6 to 0.9
   double launch_seconds = 0;
+  // Standard deviation of what equal work takes ranks, over its mean; all wait for the slowest.
+  double jitter = 0;
+  // Share of its time that a rank saves while those that share its host's memory stand still.
+  double solo_gain = 0;
   Topology topology = Topology::kSwitch;
   double torus_axes = 1;
   double domain = 1;             // accelerators that the fast links join

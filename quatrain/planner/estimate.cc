@@ -7,6 +7,7 @@
 #include "quatrain/planner/books.h"
 #include "quatrain/planner/data_time.h"
 #include "quatrain/planner/memory.h"
+#include "quatrain/planner/stragglers.h"
 
 namespace quatrain {
 namespace {
@@ -17,7 +18,8 @@ RankTimes rank_times(const LayerTimes& work, double message) {
   return {work.forward + work.exposed() / 2, work.input + work.exposed() / 2, work.weight, message};
 }
 
-void finish(const Job& job, double flops_per_sequence, Estimate& result) {
+void finish(const Job& job, const Geometry& g, double flops_per_sequence, Estimate& result) {
+  add_unevenness(job, g, result.parts);
   result.step = result.parts.sum();
   result.fits = result.memory.sum() <= job.cluster.memory_bytes;
   result.model_flops = static_cast<double>(job.global_batch) * flops_per_sequence;
@@ -127,7 +129,7 @@ Estimate Estimator::estimate(const Geometry& g) {
   const Priced& p = priced(g);
   Estimate result = quick(job_, *p.times, *p.pipeline, g, p.works[p.slowest]);
   result.memory = fullest(job_, *p.times, *p.pipeline, g, p.works);
-  finish(job_, table_.model_flops_per_sequence(), result);
+  finish(job_, g, table_.model_flops_per_sequence(), result);
   return result;
 }
 
@@ -138,7 +140,7 @@ MemoryParts Estimator::memory(const Geometry& g) {
 
 double Estimator::computing(const Geometry& g) {
   const Priced& p = priced(g);
-  return static_cast<double>(g.microbatches) * p.works[p.slowest].sum.total();
+  return static_cast<double>(g.microbatches) * p.works[p.slowest].sum.total() * solo_factor(job_);
 }
 
 ClockedStep Estimator::clocked(const Geometry& g, std::span<const std::int64_t> cut) {
@@ -159,7 +161,7 @@ ClockedStep Estimator::clocked(const Geometry& g, std::span<const std::int64_t> 
   }
   add_data(job_, times, own, g, step, parts);
   result.timeline = std::move(step.timeline);
-  finish(job_, table_.model_flops_per_sequence(), result.estimate);
+  finish(job_, g, table_.model_flops_per_sequence(), result.estimate);
   return result;
 }
 

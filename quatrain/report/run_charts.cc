@@ -11,6 +11,7 @@
 #include <numeric>
 #include <set>
 
+#include "quatrain/base/median.h"
 #include "quatrain/report/chart.h"
 
 namespace quatrain {
@@ -18,19 +19,12 @@ namespace {
 
 constexpr std::size_t kSmoothedFrom = 30;  // steps; shorter curves are shown as they are
 
-double median(std::vector<double> values) {
-  std::erase_if(values, [](double value) { return !std::isfinite(value); });
-  if (values.empty()) return kAbsent;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 double median_of(const RunRecord& run, double StepRecord::*member) {
   std::vector<double> values;
   for (const StepRecord& step : run.steps) values.push_back(step.*member);
   if (values.size() > 1) values.erase(values.begin());
-  return median(std::move(values));
+  std::erase_if(values, [](double value) { return !std::isfinite(value); });
+  return values.empty() ? kAbsent : median(std::move(values));
 }
 
 std::vector<double> column(const RunRecord& run,

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "quatrain/base/median.h"
+
 namespace quatrain {
 namespace {
 
@@ -16,13 +18,6 @@ double unit_of_rounding(Dtype dtype) {
       return 0x1p-8;
   }
   return 0.0;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0.0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // A tensor that rounding happened to leave alone is given what is usual for its kind.
