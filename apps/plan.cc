@@ -31,7 +31,7 @@ struct PlanOptions {
   std::string toml, batch, out, svg;
   int gpus = 0, top = 5;
   std::int64_t seq = 0, tokens = 0;
-  double efficiency = 1.0, critical_batch = 0.0, tokens_per_second = 0.0;
+  double efficiency = 1.0, expert_imbalance = 1.0, critical_batch = 0.0, tokens_per_second = 0.0;
   bool explain = false, json = false;
 };
 
@@ -55,6 +55,7 @@ Job job_of(const PlanOptions& options) {
   job.seq = options.seq;
   job.global_batch = options.tokens / options.seq;
   job.efficiency = options.efficiency;
+  job.expert_imbalance = options.expert_imbalance;
   set_dtype(job, options.dtype);
   return job;
 }
@@ -272,6 +273,11 @@ Registered add_plan(CLI::App& app) {
   parser->add_option("--dtype", o->dtype, "bfloat16, float32 or fp8")->capture_default_str();
   parser->add_option("--efficiency", o->efficiency, "of a software stack, against the catalogue's")
       ->check(CLI::Range(0.01, 10.0))
+      ->capture_default_str();
+  parser
+      ->add_option("--expert-imbalance", o->expert_imbalance,
+                   "time of experts: rows of the rank of ep that gets most, over the mean")
+      ->check(CLI::Range(1.0, 1e6))
       ->capture_default_str();
   add_answers(*parser, *o);
   parser->footer(

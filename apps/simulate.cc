@@ -31,6 +31,7 @@ using Json = nlohmann::ordered_json;
 struct SimulateOptions {
   std::string config, cluster, model, trace, svg;
   std::vector<std::string> overrides;
+  double expert_imbalance = 1.0;
   bool json = false;
 };
 
@@ -148,6 +149,7 @@ int run(const SimulateOptions& options) {
   job.seq = simulated.plan.seq_len;
   job.global_batch = g.micro_batch * g.microbatches * g.dp();
   job.dtype = simulated.plan.dtype;
+  job.expert_imbalance = options.expert_imbalance;
   Estimator estimator(job);
   const ClockedStep step = estimator.settled(g, blocks_of_stages(simulated));
   const Estimate& e = step.estimate;
@@ -178,6 +180,11 @@ Registered add_simulate(CLI::App& app) {
   parser->add_option("--cluster", o->cluster, "catalogue entry or TOML")->required();
   parser->add_option("--model", o->model,
                      "of a plan: catalogue entry, TOML or Hugging Face folder");
+  parser
+      ->add_option("--expert-imbalance", o->expert_imbalance,
+                   "time of experts: rows of the rank of ep that gets most, over the mean")
+      ->check(CLI::Range(1.0, 1e6))
+      ->capture_default_str();
   parser->add_option("--trace", o->trace, "writes the timeline for a trace viewer");
   parser->add_option("--svg", o->svg, "writes the timeline as a picture");
   parser->add_flag("--json", o->json, "one JSON document on stdout, the rest on stderr");

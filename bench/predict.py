@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predicted steps beside measured ones:  bench/predict.py BUILD_FOLDER
 
-Calibrates this machine as a cluster of one-thread ranks, asks `quatrain simulate` for each
-geometry's step on it, and trains each geometry for a few steps, all of them in turn, round after
-round, since the machine's own speed drifts. A row is the median over rounds of the predicted step
-and of a run's median step; its noise is half of what the rounds' runs differ by. The rank
+Calibrates this machine as a cluster of one-thread ranks before and after each round of runs, in
+which each geometry trains for a few steps, all of them in turn, since the machine's own speed
+drifts. A row is the median over rounds of a run's median step, beside the mean over calibrations of
+what `quatrain simulate` says of it; its noise is half of what the rounds differ by. The rank
 correlation is Spearman's, over the layouts of one model and batch.
 """
 import argparse
@@ -84,13 +84,28 @@ def run(command, **options):
     return done.stdout
 
 
-def predicted(binary, config, overrides, cluster):
-    text = run([binary, "simulate", config, *overrides, "--cluster", cluster, "--json"])
+def calibrated(binary, cluster):
+    run([binary, "calibrate", "--out", cluster, "--threads", "1", "--budget", "0.5"])
+    return cluster
+
+
+def predicted(binary, config, overrides, cluster, imbalance):
+    text = run([binary, "simulate", config, *overrides, "--cluster", cluster, "--json",
+                "--expert-imbalance", imbalance])
     return json.loads(text)["step_s"]
 
 
+def crowding(loads, ranks):
+    """Rows of the rank whose experts get most over the mean, in the mean over a step's layers."""
+    held = len(loads[0]) // ranks
+    of_layer = [[sum(layer[first:first + held]) for first in range(0, len(layer), held)]
+                for layer in loads]
+    return statistics.mean(max(rows) * ranks / sum(rows) for rows in of_layer)
+
+
 def write_inputs(folder, steps):
-    # Of many different tokens, so that routers load their experts evenly, as predictions take it.
+    # Of many different tokens: new routers load their experts the more evenly. How evenly they did
+    # is told to the prediction, which else takes an even load.
     letters = random.Random(1).choices([chr(code) for code in range(32, 127)], k=2000000)
     (folder / "text.txt").write_text("".join(letters))
     for model in MODELS:
@@ -102,8 +117,11 @@ def measured(binary, folder, config, overrides, warmup):
     shutil.rmtree(run_folder, ignore_errors=True)
     run([binary, "train", config.name, *overrides, f"run.folder={run_folder}"], cwd=folder)
     with open(run_folder / "metrics.jsonl") as lines:
-        steps = [json.loads(line) for line in lines]
-    return statistics.median(s["step_ms"] for s in steps[warmup:] if "step_ms" in s) / 1000
+        steps = [step for step in map(json.loads, lines) if "step_ms" in step][warmup:]
+    imbalance = 1.0
+    if "parallel.ep=2" in overrides:
+        imbalance = statistics.mean(crowding(step["router"]["loads"], 2) for step in steps)
+    return statistics.median(step["step_ms"] for step in steps) / 1000, imbalance
 
 
 def spearman(pairs):
@@ -117,8 +135,6 @@ def spearman(pairs):
 
 def print_table(rows):
     print(f"{'model':8} {'geometry':34} {'measured':>9} {'noise':>6} {'predicted':>9} {'error':>7}")
-    rows = [(model, name, seconds, statistics.median(guesses))
-            for model, name, seconds, guesses in rows]
     for model, name, seconds, guess in rows:
         middle = statistics.median(seconds)
         noise = (max(seconds) - min(seconds)) / 2 / middle
@@ -147,14 +163,18 @@ def main():
     rows = [(model, name, text.split(), [], []) for model, name, text in geometries()]
     # A core is left to each rank: waiting threads do not keep it from the one that works.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    clusters = [calibrated(binary, folder / "this-0.toml")]
     for round_number in range(options.rounds):
-        cluster = folder / f"this-{round_number}.toml"
-        run([binary, "calibrate", "--out", cluster, "--threads", "1", "--budget", "1"])
-        for model, _, overrides, seconds, guesses in rows:
-            config = folder / f"{model}.toml"
-            guesses.append(predicted(binary, config, overrides, cluster))
-            seconds.append(measured(binary, folder, config, overrides, options.warmup))
-    print_table([(model, name, *of) for model, name, _, *of in rows])
+        for model, _, overrides, seconds, imbalances in rows:
+            took, imbalance = measured(binary, folder, folder / f"{model}.toml", overrides,
+                                       options.warmup)
+            seconds.append(took)
+            imbalances.append(imbalance)
+        clusters.append(calibrated(binary, folder / f"this-{round_number + 1}.toml"))
+    print_table([(model, name, seconds, statistics.mean(
+        predicted(binary, folder / f"{model}.toml", overrides, cluster,
+                  statistics.median(imbalances)) for cluster in clusters))
+        for model, name, overrides, seconds, imbalances in rows])
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ StepTrial step_trial() {
   model.ffn = 864;
   model.vocab = 3072;
   model.max_positions = 256;
-  return {.model = model, .sequences = 4, .seq = 256};
+  return {.model = model, .sequences = 2, .seq = 256};
 }
 
 std::function<void()> training_step() {

@@ -55,6 +55,25 @@ TEST(Estimate, ModelFlopsAreTheWalks) {
   }
 }
 
+// Products that are bound by computing take as much longer as there are more rows; with all experts
+// on each rank there is nobody to wait for.
+TEST(Estimate, ACrowdedRankOfExpertsHoldsUpTheOthers) {
+  Job job = job_of("mixtral-8x7b", "h100-sxm-80gb", 64, 256, 4096);
+  Geometry g = geometry(1, 4, 16, 16);
+  const double whole = Estimator(job).estimate(g).step;
+  g.ep = 8;
+  const Estimate even = Estimator(job).estimate(g);
+  job.expert_imbalance = 1.5;
+  const Estimate crowded = Estimator(job).estimate(g);
+  EXPECT_NEAR(crowded.parts.exposed_ep, 1.5 * even.parts.exposed_ep, 0.05 * even.parts.exposed_ep);
+  EXPECT_GT(crowded.parts.compute, 1.2 * even.parts.compute);
+  EXPECT_LT(crowded.parts.compute, 1.5 * even.parts.compute);
+  job.expert_imbalance = 100;  // no rank gets more than all of them
+  EXPECT_LT(Estimator(job).estimate(g).parts.compute, 8 * even.parts.compute);
+  g.ep = 1;
+  EXPECT_EQ(Estimator(job).estimate(g).step, whole);
+}
+
 // Of geometries that differ in data ranks alone layers are timed once; the next stage is further.
 TEST(Estimate, MessagesTakeTheLinkBetweenStages) {
   const Job job = job_of("llama-3.1-8b", "h100-sxm-80gb", 64, 256, 4096);

@@ -22,6 +22,9 @@ struct Job {
   Dtype dtype = Dtype::kBFloat16;
   bool fp8_products = false;  // matrices of blocks multiplied in fp8, all else in `dtype`
   double efficiency = 1.0;    // of a software stack: scales the rates of all computation
+  // Rows of the rank of ep whose experts get most, over the mean; for their time alone, memory is
+  // that of an even load.
+  double expert_imbalance = 1.0;
 };
 
 // How ranks of cp share a sequence: the keys parallel.cp_style, cp_heads and cp_balance.

@@ -157,6 +157,11 @@ double LayerTimer::inner(const OpCost& op) const {
   return count(model_.hidden);
 }
 
+// All others wait for the rank that gets most rows, which is at most all of them.
+double LayerTimer::crowding() const {
+  return std::min(job_.expert_imbalance, static_cast<double>(geometry_.ep));
+}
+
 Product LayerTimer::product_of(const OpCost& op, bool sparse) const {
   const bool inwards = op.name == "out" || op.name == "down" || op.name == "shared_down";
   const bool own = op.name == "q_a" || op.name == "kv_a";
@@ -170,6 +175,7 @@ Product LayerTimer::product_of(const OpCost& op, bool sparse) const {
   const double weights = flops / (2 * p.m * p.count);
   p.k = inwards ? weights / count(model_.hidden) : inner(op);
   p.n = weights / p.k;
+  if (is_routed(op, sparse)) p.m *= crowding();
   return p;
 }
 
@@ -187,7 +193,7 @@ void LayerTimer::add_wire(LayerTimes& times, const OpCost& op) const {
                                    : CommKind::kAllGather;
     const double calls = count(wire.calls), n = group.size;
     if (n == 1) continue;
-    const double sent = scale_ * bytes_of(wire.bytes) / calls;
+    const double sent = scale_ * bytes_of(wire.bytes) / calls * (experts ? crowding() : 1.0);
     const double whole = sent * n / ((n - 1) * (reduce ? 2 : 1));
     double& waits = experts ? times.ep : sequences ? times.cp : times.tp;
     waits += calls * collective_seconds(job_.cluster, kind, group, whole);

@@ -31,6 +31,7 @@ class LayerTimer {
 
   Product product_of(const OpCost& op, bool sparse) const;
   double inner(const OpCost& op) const;
+  double crowding() const;
 
   void permute(LayerTimes& times, double rows) const;
 

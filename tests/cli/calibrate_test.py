@@ -20,7 +20,7 @@ class Calibrate(CommandTest):
         self.assertGreater(plan["plans"][0]["step_s"], 0)
 
     def test_case_166_a_trial_that_dies_is_a_row(self):
-        said = self.calibrate("--out", "this.toml", "--timeout", "5", "--fault",
+        said = self.calibrate("--out", "this.toml", "--timeout", "20", "--fault",
                               "products 256x256x256 float32=crash", "--fault",
                               "products 512x512x512 float32=hang", "--fault",
                               "all_reduce 1024=fail")
@@ -28,7 +28,7 @@ class Calibrate(CommandTest):
         self.assertEqual(list(failures), ["products 256x256x256 float32",
                                           "products 512x512x512 float32", "all_reduce 1024"])
         for failure, reason in zip(failures.values(), ("Segmentation fault",
-                                                       "took longer than 5 s", "asked to fail")):
+                                                       "took longer than 20 s", "asked to fail")):
             self.assertIn(reason, failure)
 
     def test_unknown_trial(self):
