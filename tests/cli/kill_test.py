@@ -98,6 +98,13 @@ class Kill(CommandTest):
         folders = (self.folder / "runs" / run / "checkpoints").glob("step-*")
         return sum(not (folder / "manifest.json").exists() for folder in folders)
 
+    def assert_killed(self, variant, code, said):
+        # Open MPI's launcher itself crashes now and then (in PMIx_server_finalize) once its ranks
+        # are gone: then what it said of them counts.
+        if variant.launcher and code == -signal.SIGSEGV and "exited on signal 9" in said:
+            return
+        self.assertIn(code, (-signal.SIGKILL, 128 + signal.SIGKILL), said)
+
     def kill_and_resume(self, variant, run):
         """One run to its end, killed on the way."""
         best = 0  # the last step that was acknowledged
@@ -116,7 +123,7 @@ class Kill(CommandTest):
             if code == 0:
                 return
             self.assertIsNotNone(moment, f"exit code {code}\n{said}")
-            self.assertIn(code, (-signal.SIGKILL, 128 + signal.SIGKILL), said)
+            self.assert_killed(variant, code, said)
             self.count["kills"] += 1
             self.count["within a save"] += self.partial_saves(run)
 
