@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "quatrain/base/check.h"
@@ -83,6 +84,9 @@ std::unique_ptr<MpiLink> world_link(const Launch& launch) {
 // For messages of operations that failed; others were waited for.
 constexpr std::chrono::milliseconds kSettleTime{200};
 
+// For the launcher to read a rank's last line.
+constexpr std::chrono::milliseconds kRelayTime{50};
+
 struct MpiWorld::State {
   State(const Launch& found, MpiOptions options)
       : launch(found),
@@ -122,6 +126,8 @@ std::unique_ptr<Communicator> MpiWorld::communicator() {
 const Launch& MpiWorld::launch() const { return state_->launch; }
 
 void MpiWorld::end_job(int exit_code) {
+  // The launcher relays standard error by another way than the abort: first why, then that.
+  std::this_thread::sleep_for(kRelayTime);
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   throw BugError("MPI_Abort came back");
 }
