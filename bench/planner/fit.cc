@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kMostFitted = 150;  // rows a fit looks at: more change it by less than 1 %
 constexpr int kRounds = 4;
+constexpr double kMostStash = 2.5;  // nobody keeps more than all that Quatrain makes
 constexpr double kGib = 1024.0 * 1024 * 1024;
 
 Job job_of(const PublishedRun& run, const Constants& constants) {
@@ -25,7 +26,11 @@ Job job_of(const PublishedRun& run, const Constants& constants) {
   job.cluster.stash_factor = constants.stash;
   job.cluster.score_bytes = of.score_bytes;
   job.cluster.whole_logits = of.whole_logits;
-  job.cluster.tensor_overlap = of.tensor_overlap;
+  job.cluster.pass_factor = of.pass_factor;
+  job.cluster.early_stop = of.early_stop;
+  job.cluster.remade = of.remade;
+  job.cluster.tensor_overlap =
+      std::isfinite(run.tensor_overlap) ? run.tensor_overlap : of.tensor_overlap;
   job.cluster.host_seconds = of.host_seconds;
   if (of.attention > 0) job.cluster.attention_efficiency = of.attention;
   if (of.network_decay >= 0) {
@@ -91,7 +96,7 @@ double fitted_stash(const Runs& runs) {
   }
   if (measured.empty()) return 1;
   double best = 1, least = memory_error(measured, 1);
-  for (double stash = 0.5; stash < 5; stash *= 1.05) {
+  for (double stash = 0.5; stash < kMostStash; stash *= 1.05) {
     const double error = memory_error(measured, stash);
     if (error < least) {
       least = error;

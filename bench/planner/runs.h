@@ -20,9 +20,10 @@ struct PublishedRun {
   Job job = {};
   std::vector<Geometry> geometries =
       {};  // several where the table leaves something open: the fastest
-  double seconds = std::numeric_limits<double>::quiet_NaN();  // of a step
-  double gib = std::numeric_limits<double>::quiet_NaN();      // of the fullest GPU
-  bool failed = false;                                        // out of memory, or another failure
+  double seconds = std::numeric_limits<double>::quiet_NaN();         // of a step
+  double gib = std::numeric_limits<double>::quiet_NaN();             // of the fullest GPU
+  double tensor_overlap = std::numeric_limits<double>::quiet_NaN();  // if not its software's
+  bool failed = false;  // out of memory, or another failure
 };
 
 // One line of a CSV by column name; absent columns and empty cells are "".
@@ -35,6 +36,9 @@ int whole(const CsvLine& line, const std::string& key, int otherwise = 1);
 struct Software {
   std::string name = {};
   double score_bytes = 0;     // attention's scores in memory (0: in blocks)
+  double pass_factor = 1;     // bytes of element-wise kernels
+  double early_stop = 0;      // of recomputation
+  double remade = 0;          // of products, by selective recomputation
   double whole_logits = 0;    // bytes kept a logit
   double tensor_overlap = 0;  // share of tp's traffic under products
   double host_seconds = 0;    // to start a kernel

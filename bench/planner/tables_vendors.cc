@@ -40,6 +40,9 @@ std::optional<ModelSpec> model_of_workload(const std::string& name) {
   return std::nullopt;
 }
 
+// Of tp's traffic, where exchanges run beside products piece by piece.
+constexpr double kAsyncOverlap = 0.6;
+
 std::string cluster_of_gpu(const std::string& gpu) {
   return contains(gpu, "GB200") ? "gb200-nvl72" : "h100-sxm-80gb";
 }
@@ -153,15 +156,17 @@ void read_bridge(const std::string& folder, std::vector<PublishedRun>& runs) {
       continue;
     }
     PublishedRun run{.table = "Megatron Bridge"};
-    set_precision(run, precision != "BF16", "Megatron Bridge");
     run.group = model->first;
     run.job.model = catalog_model(model->second).spec;
+    set_precision(run, precision != "BF16",
+                  run.job.model.experts ? "Megatron Bridge experts" : "Megatron Bridge");
     run.job.cluster = cluster(system->second);
     run.job.gpus = whole(line, "gpus");
     run.job.seq = whole(line, "seq_len");
     run.job.global_batch = whole(line, "gbs");
     run.label = fmt::format("{} {} {} on {}", model->first, system->first, precision, run.job.gpus);
-    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    // Not printed; its recipes make parts of a block again, never whole ones.
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective}) {
       Geometry g{.zero = whole(line, "fsdp_shard", 0) > 0 ? 3 : 1,
                  .tp = whole(line, "tp"),
                  .cp = whole(line, "cp"),
@@ -190,7 +195,9 @@ void read_llmfoundry(const std::string& folder, std::vector<PublishedRun>& runs)
                                                        {"h100_80gb", "h100-sxm-80gb"}};
   for (const CsvLine& line : read_csv(folder + "/llmfoundry_mfu.csv")) {
     if (contains(line.at("precision"), "fp8")) continue;
-    PublishedRun run{.table = "llm-foundry FSDP", .software = "llm-foundry"};
+    const bool hopper = line.at("gpu") == "h100_80gb";
+    PublishedRun run{.table = "llm-foundry FSDP",
+                     .software = hopper ? "llm-foundry, Hopper" : "llm-foundry"};
     run.group = line.at("model");
     run.job.model = gpt({.hidden = whole(line, "d_model"),
                          .layers = whole(line, "n_layers"),
@@ -217,12 +224,16 @@ void read_llmfoundry(const std::string& folder, std::vector<PublishedRun>& runs)
 
 void read_torchtitan(const std::string& folder, std::vector<PublishedRun>& runs) {
   for (const CsvLine& line : read_csv(folder + "/torchtitan.csv")) {
-    PublishedRun run{.table = "torchtitan"};
-    set_precision(run, contains(line.at("precision"), "fp8"), "torchtitan");
+    PublishedRun run{.table = "torchtitan", .software = "torchtitan"};
+    run.job.fp8_products = contains(line.at("precision"), "fp8");
+    run.tensor_overlap = whole(line, "async_tp", 0) > 0 ? kAsyncOverlap : 0;
     run.group = line.at("model");
     run.job.model = catalog_model("llama-" + run.group.substr(5)).spec;  // "llama3.1-8b"
     run.job.cluster = cluster("h100-sxm-80gb");
-    run.job.cluster.memory_bytes = 96e9;
+    if (contains(line.at("hw"), "HBM2e")) {
+      run.job.cluster.memory_bytes = 96e9;
+      run.job.cluster.memory_bandwidth = 2.4e12;
+    }
     run.job.gpus = whole(line, "gpus");
     run.job.seq = whole(line, "seq_len");
     Geometry g{.dp_shard = whole(line, "fsdp"),
@@ -231,11 +242,11 @@ void read_torchtitan(const std::string& folder, std::vector<PublishedRun>& runs)
                .cp = whole(line, "cp"),
                .pp = whole(line, "pp")};
     g.cp_style = {"all_gather"};  // its default
-    g.sequence_parallel = g.gather_again = g.tp > 1;
+    g.sequence_parallel = g.tp > 1;
     g.recompute = line.at("act_ckpt") == "full" ? Recompute::kFull : Recompute::kSelective;
     const int local = whole(line, "local_bs");
-    g.micro_batch = g.pp > 1 ? 1 : local;
-    g.microbatches = g.pp > 1 ? local : 1;
+    g.microbatches = g.pp;  // its default
+    g.micro_batch = local / g.pp;
     if (line.at("schedule") == "Interleaved1F1B") {
       g.schedule = "interleaved-1f1b";
       g.chunks = 2;

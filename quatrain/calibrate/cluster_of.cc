@@ -209,8 +209,6 @@ ClusterSpec cluster_of(std::span<const TrialResult> results, const HostFacts& ho
   fit(&ClusterSpec::memory_bandwidth, [](const Trial& t) { return t.kind == TrialKind::kCopy; });
   match_products(cluster, that(results, product_in(Dtype::kFloat32)), host.ranks.count);
   fit(&ClusterSpec::peak_bf16, product_in(Dtype::kBFloat16));
-  fit(&ClusterSpec::grouped_efficiency, grouped);
-  cluster.grouped_efficiency = std::min(cluster.grouped_efficiency, 1.0);
   const Results attention =
       that(results, [](const Trial& t) { return t.kind == TrialKind::kAttention; });
   for (const TrialResult* result : attention) {  // the last is the longest
@@ -221,6 +219,9 @@ ClusterSpec cluster_of(std::span<const TrialResult> results, const HostFacts& ho
        that(results, [](const Trial& t) { return t.kind == TrialKind::kStep; })) {
     match_steps(cluster, *result);
   }
+  // After the steps, which say how fast operands really arrive.
+  fit(&ClusterSpec::grouped_efficiency, grouped);
+  cluster.grouped_efficiency = std::min(cluster.grouped_efficiency, 1.0);
   match_jitter(cluster, that(results, computes), host.ranks.count);
   std::vector<double> shortest;
   for (const TrialResult* result : that(results, small)) shortest.push_back(*result->seconds);

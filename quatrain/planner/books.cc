@@ -96,7 +96,8 @@ class Books {
 }  // namespace
 
 bool has_books(const Job& job, const Geometry& g) {
-  const bool own = job.cluster.stash_factor == 1.0 && job.cluster.whole_logits == 0.0;
+  const bool own = job.cluster.stash_factor == 1.0 && job.cluster.whole_logits == 0.0 &&
+                   job.cluster.score_bytes == 0.0;
   const bool exchanges = job.model.experts && (g.ep > 1 || g.etp > g.tp);
   const bool unlike = exchanges && !context_of(g).even(job.seq);
   return own && !unlike && !holds_two_replicas(g.schedule);

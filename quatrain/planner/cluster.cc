@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Allowed : std::uint8_t { kPositive, kNotNegative, kOneOrMore, kShare, kPart };
+enum class Allowed : std::uint8_t { kPositive, kNotNegative, kOneOrMore, kShare, kPart, kFraction };
 struct NumberKey {
   const char* name;
   double ClusterSpec::*member;
@@ -63,6 +63,9 @@ constexpr NumberKey kNumbers[] = {
     {"stash_factor", &ClusterSpec::stash_factor, kPositive, true},
     {"whole_logits", &ClusterSpec::whole_logits, kNotNegative, true},
     {"score_bytes", &ClusterSpec::score_bytes, kNotNegative, true},
+    {"pass_factor", &ClusterSpec::pass_factor, kPositive, true},
+    {"early_stop", &ClusterSpec::early_stop, kFraction, true},
+    {"remade", &ClusterSpec::remade, kFraction, true},
     {"tensor_overlap", &ClusterSpec::tensor_overlap, kPart, true},
     {"host_seconds", &ClusterSpec::host_seconds, kNotNegative, true},
 };
@@ -81,6 +84,8 @@ bool in_range(double value, Allowed range) {
       return value > 0 && value <= 1;
     case kPart:
       return value >= 0 && value < 1;
+    case kFraction:
+      return value >= 0 && value <= 1;
   }
   return false;
 }
@@ -96,6 +101,8 @@ const char* in_words(Allowed range) {
       return "a share, above 0 and at most 1";
     case kPart:
       return "a share, 0 or more and below 1";
+    case kFraction:
+      return "a share, from 0 to 1";
   }
   return "";
 }

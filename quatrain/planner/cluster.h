@@ -27,9 +27,9 @@ struct ClusterSpec {
   double attention_efficiency = 1;                      // causal forward over the peak
   double compute_units = 1;                             // that take one tile of a product each
   double tile = 128;                                    // rows and columns of one
-  double inner_ramp = 150;  // inner length of a product at which half of the rate is reached
-  double theft = 0.1;       // hidden traffic slows what hides it by this share of itself
-  double grouped_efficiency = 0.75;  // of many small products against one; SimuMax: 0.6 to 0.9
+  double inner_ramp = 150;        // inner length of a product at which half of the rate is reached
+  double theft = 0.1;             // hidden traffic slows what hides it by this share of itself
+  double grouped_efficiency = 1;  // of many small products against one
   double launch_seconds = 0;
   // Standard deviation of what equal work takes ranks, over its mean; all wait for the slowest.
   double jitter = 0;
@@ -52,7 +52,12 @@ struct ClusterSpec {
   // Of the software that will run there, beside Quatrain's own (docs/cost_model.md).
   double stash_factor = 1;  // activations kept, against what Quatrain keeps
   double whole_logits = 0;  // bytes kept for each logit of a micro-batch; 0: chunks, as Quatrain
-  double score_bytes = 0;   // moved for each score of attention, forward; 0: in blocks, as Quatrain
+  // Moved for each score of attention, forward, where all of them are in memory; 0: in blocks, as
+  // Quatrain.
+  double score_bytes = 0;
+  double pass_factor = 1;  // bytes that element-wise kernels move, against Quatrain's
+  double early_stop = 0;   // 1: recomputation leaves out a block's last product; 0: as Quatrain
+  double remade = 0;       // share of a block's products that selective recomputation makes again
   double tensor_overlap = 0;  // share of tp's and ep's traffic that runs under products
   double host_seconds = 0;    // to start one kernel: a layer takes no less than all of its
 

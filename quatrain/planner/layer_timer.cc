@@ -14,6 +14,9 @@ namespace {
 // and as often once more for gradients. Checked by Korthikanti et al., arXiv:2205.05198, table 5.
 constexpr double kForwardTraffic = 2.0, kInputTraffic = 3.0;
 constexpr double kForwardKernels = 8, kInputKernels = 12;
+// Bytes kept a score by software that has them in memory: what the softmax made, dropout's mask and
+// what it left (Korthikanti et al., 4.1).
+constexpr double kKeptOfScore = 5;
 // Kernels that eager software starts for a block.
 constexpr double kForwardLaunches = 40, kInputLaunches = 80;
 
@@ -57,15 +60,25 @@ LayerTimer::LayerTimer(const Job& job, const Geometry& geometry, const ModelSpec
 LayerTimes LayerTimer::block(const UnitCost& unit, double unrecomputed) const {
   const bool sparse = model_.layer_is_sparse(0);
   LayerTimes times = timed(unit, sparse);
-  const bool full = geometry_.recompute == Recompute::kFull;
   times.tp = waited(times.tp);
   times.ep = waited(times.ep);
   keep(times, scale_ * unrecomputed);
   add_moving(times, scale_ * unrecomputed);
   times.forward = std::max(times.forward, kForwardLaunches * job_.cluster.host_seconds);
   times.input = std::max(times.input, kInputLaunches * job_.cluster.host_seconds);
-  if (full) times.input += times.forward;
+  times.input += made_again(times);
   return times;
+}
+
+double LayerTimer::made_again(const LayerTimes& times) const {
+  switch (geometry_.recompute) {
+    case Recompute::kFull:
+      return times.forward - job_.cluster.early_stop * times.last_product;
+    case Recompute::kSelective:
+      return job_.cluster.remade * times.products;
+    default:
+      return 0;
+  }
 }
 
 LayerTimes LayerTimer::end(const UnitCost& unit) const {
@@ -94,6 +107,8 @@ void LayerTimer::keep(LayerTimes& times, double unrecomputed) const {
   const double factor = job_.cluster.stash_factor;
   times.working += factor * unrecomputed;
   if (geometry_.recompute != Recompute::kFull) times.stash *= factor;
+  if (geometry_.recompute == Recompute::kNone) times.stash += times.scores;
+  times.working += times.scores;
   times.late *= factor;
   times.growth = std::max(0.0, times.late - times.stash);
 }
@@ -105,8 +120,9 @@ double LayerTimer::waited(double seconds) const {
 }
 
 void LayerTimer::add_moving(LayerTimes& times, double bytes) const {
-  times.forward += moving_seconds(job_, kForwardTraffic * bytes, kForwardKernels);
-  times.input += moving_seconds(job_, kInputTraffic * bytes, kInputKernels);
+  const double moved = job_.cluster.pass_factor * bytes;
+  times.forward += moving_seconds(job_, kForwardTraffic * moved, kForwardKernels);
+  times.input += moving_seconds(job_, kInputTraffic * moved, kInputKernels);
 }
 
 void LayerTimer::add_computing(LayerTimes& times, const OpCost& op, bool sparse) const {
@@ -116,15 +132,19 @@ void LayerTimer::add_computing(LayerTimes& times, const OpCost& op, bool sparse)
   if (is_routed(op, sparse) && op.name == "up") permute(times, p.m * p.count);
   const bool fp8 = job_.fp8_products && op.name != "head" && op.name != "router";
   const Precision precision = fp8 ? Precision::kFp8 : Precision::kJob;
-  times.forward += product_seconds(job_, p, precision);
+  const double forward = product_seconds(job_, p, precision);
+  times.forward += forward;
+  times.products += forward;
+  if (op.name == "down" && !is_routed(op, sparse)) times.last_product = forward;
   times.input += product_seconds(job_, {p.m, p.k, p.n, p.count}, precision);
   if (op.backward_weight.value > 0) {
-    times.weight += product_seconds(job_, {p.n, p.k, p.m, p.count}, precision);
+    times.weight += product_seconds(job_, {p.n, p.k, p.m, p.count}, precision, true);
   }
 }
 
 void LayerTimer::add_attention(LayerTimes& times, const OpCost& op) const {
-  const double flops = scale_ * op.forward.value;
+  // With its scores in memory, all pairs are multiplied.
+  const double flops = (keeps_scores() ? 2 : 1) * scale_ * op.forward.value;
   const double forward = attention_seconds(job_, flops);
   const double input = attention_backward_seconds(job_, 2 * flops);
   times.forward += forward;
@@ -140,12 +160,15 @@ void LayerTimer::add_attention(LayerTimes& times, const OpCost& op) const {
   times.working += shared.working;
 }
 
-// Software that writes all scores moves as much again for their gradients.
+// Software that writes all scores moves as much again for their gradients, and once more where it
+// makes them again.
 void LayerTimer::add_scores(LayerTimes& times) const {
+  if (!keeps_scores()) return;
   const double scores = rows_ * count(job_.seq) * count(model_.heads) / geometry_.tp;
   const double moved = moving_seconds(job_, job_.cluster.score_bytes * scores, 0);
   times.forward += moved;
-  times.input += moved;
+  times.input += geometry_.recompute == Recompute::kSelective ? 2 * moved : moved;
+  times.scores = kKeptOfScore * scores;
 }
 
 // Inner length of the products that read the residual stream or a latent.

@@ -25,8 +25,10 @@ class LayerTimer {
   void add_moving(LayerTimes& times, double bytes) const;
   void add_computing(LayerTimes& times, const OpCost& op, bool sparse) const;
   void add_scores(LayerTimes& times) const;
+  bool keeps_scores() const { return job_.cluster.score_bytes > 0; }
   void add_attention(LayerTimes& times, const OpCost& op) const;
   void add_wire(LayerTimes& times, const OpCost& op) const;
+  double made_again(const LayerTimes& times) const;
   double waited(double seconds) const;
 
   Product product_of(const OpCost& op, bool sparse) const;

@@ -18,9 +18,11 @@ struct LayerTimes {
   double tp = 0, cp = 0, ep = 0;              // communication that computing waits for
   double hiding = 0, hiding_input = 0;        // of computing, under which cp's rings run
   double stash = 0;                           // from the forward to the input half
+  double scores = 0;                          // of the stash, attention's
   double late = 0;                            // from the input half to the weight half
   double growth = 0;                          // the most that an input half adds to the stash
   double working = 0;                         // stash of a layer that is not recomputed
+  double products = 0, last_product = 0;      // of forward: all of a block's, its last
   double flops = 0;                           // of all passes
   double parameters = 0;                      // outside experts
   double experts = 0;                         // in routed experts

@@ -19,7 +19,8 @@ enum class Precision : std::uint8_t { kJob, kFp8 };
 
 // The slower of computing the tiles, in waves over the compute units, and moving the operands. An
 // fp8 product casts its operands first.
-double product_seconds(const Job& job, const Product& product, Precision precision);
+double product_seconds(const Job& job, const Product& product, Precision precision,
+                       bool gradient = false);
 // Of causal attention's FLOPs, visible pairs counted.
 double attention_seconds(const Job& job, double flops);
 double attention_backward_seconds(const Job& job, double flops);
