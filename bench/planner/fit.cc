@@ -27,7 +27,7 @@ Job job_of(const PublishedRun& run, const Constants& constants) {
   job.cluster.score_bytes = of.score_bytes;
   job.cluster.whole_logits = of.whole_logits;
   job.cluster.pass_factor = of.pass_factor;
-  job.cluster.early_stop = of.early_stop;
+  job.cluster.whole_again = of.whole_again;
   job.cluster.remade = of.remade;
   job.cluster.tensor_overlap =
       std::isfinite(run.tensor_overlap) ? run.tensor_overlap : of.tensor_overlap;

@@ -37,7 +37,7 @@ struct Software {
   std::string name = {};
   double score_bytes = 0;     // attention's scores in memory (0: in blocks)
   double pass_factor = 1;     // bytes of element-wise kernels
-  double early_stop = 0;      // of recomputation
+  double whole_again = 0;     // full recomputation makes whole blocks again
   double remade = 0;          // of products, by selective recomputation
   double whole_logits = 0;    // bytes kept a logit
   double tensor_overlap = 0;  // share of tp's traffic under products

@@ -197,7 +197,7 @@ void read_llmfoundry(const std::string& folder, std::vector<PublishedRun>& runs)
     if (contains(line.at("precision"), "fp8")) continue;
     const bool hopper = line.at("gpu") == "h100_80gb";
     PublishedRun run{.table = "llm-foundry FSDP",
-                     .software = hopper ? "llm-foundry, Hopper" : "llm-foundry"};
+                     .software = hopper ? "llm-foundry Hopper" : "llm-foundry"};
     run.group = line.at("model");
     run.job.model = gpt({.hidden = whole(line, "d_model"),
                          .layers = whole(line, "n_layers"),

@@ -65,6 +65,19 @@ TEST(CalibrateTest, FindsTheConstantsOfAKnownMachine) {
   EXPECT_EQ(found.memory_bytes, 8e9);  // of 16 GB, two ranks
 }
 
+// Units that multiply 16 bit faster than memory feeds them: the fit knows no more than a bound.
+TEST(CalibrateTest, APeakThatMemoryHidesIsBounded) {
+  std::vector<TrialResult> results = results_of(known());
+  double fastest = 0;
+  for (TrialResult& result : results) {
+    if (result.trial.kind != TrialKind::kProduct) continue;
+    if (result.trial.dtype != Dtype::kBFloat16) continue;
+    *result.seconds /= 1000;
+    fastest = std::max(fastest, flops(result.trial) / *result.seconds);
+  }
+  EXPECT_LE(cluster_of(results, two_ranks()).peak_bf16, 2 * fastest);
+}
+
 // A step that finds its operands in caches, faster than the bandwidth of copies explains.
 TEST(CalibrateTest, AQuickStepQuickensProducts) {
   std::vector<TrialResult> results = results_of(known());

@@ -24,6 +24,7 @@ namespace {
 constexpr int kRounds = 6;  // rates enter through roofs, so a step to the median is taken again
 constexpr double kSmallMessage = 64 * 1024;
 constexpr double kLeastMemoryEfficiency = 0.02;
+constexpr double kMostOverMeasured = 2;  // a peak is no further above what was reached
 
 using Results = std::vector<const TrialResult*>;
 
@@ -44,6 +45,15 @@ void match(ClusterSpec& cluster, double ClusterSpec::*rate, const Results& resul
     }
     cluster.*rate *= median(std::move(ratios));
   }
+}
+
+// Products that memory bounds say nothing of the peak, and let a fit run away with it.
+void bound_peak(ClusterSpec& cluster, double ClusterSpec::*peak, const Results& products) {
+  double fastest = 0;
+  for (const TrialResult* result : products) {
+    fastest = std::max(fastest, flops(result->trial) / *result->seconds);
+  }
+  if (fastest > 0) cluster.*peak = std::min(cluster.*peak, kMostOverMeasured * fastest);
 }
 
 // What no trial can tell, and where the fit starts.
@@ -209,6 +219,7 @@ ClusterSpec cluster_of(std::span<const TrialResult> results, const HostFacts& ho
   fit(&ClusterSpec::memory_bandwidth, [](const Trial& t) { return t.kind == TrialKind::kCopy; });
   match_products(cluster, that(results, product_in(Dtype::kFloat32)), host.ranks.count);
   fit(&ClusterSpec::peak_bf16, product_in(Dtype::kBFloat16));
+  bound_peak(cluster, &ClusterSpec::peak_bf16, that(results, product_in(Dtype::kBFloat16)));
   const Results attention =
       that(results, [](const Trial& t) { return t.kind == TrialKind::kAttention; });
   for (const TrialResult* result : attention) {  // the last is the longest

@@ -125,14 +125,16 @@ struct ParallelPair {
   OpCost& column;
   OpCost& row;
   bool column_trained, row_trained;
+  bool last = false;  // of the block: a rerun leaves the sum out
 };
 void pair_wire(const ParallelPair& pair, const ModelSpec& model, const WorkShape& shape) {
   using enum ActionKind;
   const ResidualWire wire(shape, model.hidden);
   for (const ActionKind pass : {kForward, kBackwardInput}) {
-    if (pass == kBackwardInput && shape.recompute != Recompute::kFull) continue;
+    const bool rerun = pass == kBackwardInput;
+    if (rerun && shape.recompute != Recompute::kFull) continue;
     wire.to_whole(pair.column, pass);
-    wire.to_rows_in_chunks(pair.row, pass);
+    if (!(rerun && pair.last)) wire.to_rows_in_chunks(pair.row, pass);
   }
   wire.to_whole(pair.row, kBackwardInput);
   wire.to_rows(pair.column, kBackwardInput);
@@ -154,11 +156,14 @@ void block_wire(std::vector<OpCost>& ops, const ModelSpec& model, const WorkShap
   if (dims.mixture) {
     mixture_wire(ops, model, shape, dims);
   } else {
-    pair_wire({op_named(ops, "up"), op_named(ops, "down"), train.up, train.down}, model, shape);
+    pair_wire({op_named(ops, "up"), op_named(ops, "down"), train.up, train.down, true}, model,
+              shape);
   }
 }
 
 }  // namespace
+
+bool makes_result(const OpCost& op) { return op.name == "down" || op.name == "shared_down"; }
 
 std::vector<OpCost> block_ops(const ModelSpec& model, const WorkShape& shape, std::int64_t layer,
                               Cursor cursor) {
@@ -182,7 +187,9 @@ std::vector<OpCost> block_ops(const ModelSpec& model, const WorkShape& shape, st
   dims.train.norm2 = norm2.gain;
   dims.train.norm2_bias = norm2.bias;
   if (shape.recompute == Recompute::kFull) {
-    for (OpCost& op : ops) op.backward_input += op.forward;
+    for (OpCost& op : ops) {
+      if (!makes_result(op)) op.backward_input += op.forward;
+    }
   }
   BlockKeeps keeps;
   keeps.recompute = shape.recompute;

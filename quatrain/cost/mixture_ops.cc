@@ -159,8 +159,8 @@ void exchange_wire(std::vector<OpCost>& ops, const ModelSpec& model, const WorkS
   for (const ActionKind pass : {kForward, kBackwardInput}) {
     if (pass == kBackwardInput && shape.recompute != Recompute::kFull) continue;
     book("up", pass, 2 + pieces, counts + load.sent_away() * (row + weight));
-    book("down", pass, pieces, load.from_away() * row);
   }
+  book("down", kForward, pieces, load.from_away() * row);
   book("down", kBackwardInput, pieces, load.sent_away() * row);
   book("up", kBackwardInput, 1 + pieces, load.from_away() * (row + weight));
 }
@@ -180,8 +180,8 @@ void mixture_wire(std::vector<OpCost>& ops, const ModelSpec& model, const WorkSh
   for (const ActionKind pass : {kForward, kBackwardInput}) {
     if (pass == kBackwardInput && shape.recompute != Recompute::kFull) continue;
     wire.to_whole(up, pass);
-    wire.to_rows(down, pass);
   }
+  wire.to_rows(down, kForward);
   wire.to_whole(down, kBackwardInput);
   wire.sum_whole(op_named(ops, "router"), kBackwardInput, m.top_k, {size_of(wide(shape.dtype))});
   wire.to_rows(up, kBackwardInput);

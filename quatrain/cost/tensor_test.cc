@@ -271,10 +271,10 @@ TEST(TensorWire, GatheringAgainAndRecomputationSendMore) {
     EXPECT_EQ(sent(walk(m, shape)[1], kAllGather).calls, 8);
     shape.recompute = Recompute::kFull;
     EXPECT_EQ(sent(walk(m, shape)[1], kAllGather), (WireCost{6, {6 * once}}));
-    EXPECT_EQ(sent(walk(m, shape)[1], kReduceScatter), (WireCost{6, {6 * once}}));
-    EXPECT_EQ(calls(walk(m, shape)[1], kBackwardInput, kReduceScatter), 4);
+    EXPECT_EQ(sent(walk(m, shape)[1], kReduceScatter), (WireCost{5, {5 * once}}));
+    EXPECT_EQ(calls(walk(m, shape)[1], kBackwardInput, kReduceScatter), 3);
     shape.split.sequence_parallel = false;
-    EXPECT_EQ(sent(walk(m, shape)[1], kAllReduce), (WireCost{6, {12 * once}}));
+    EXPECT_EQ(sent(walk(m, shape)[1], kAllReduce), (WireCost{5, {10 * once}}));
   }
 }
 

@@ -74,6 +74,8 @@ struct OpCost {
   std::vector<LateStashCost> late;  // kept by the input half for the weight half
   std::vector<OpWire> wire;
 };
+// Whether all that it makes goes into its block's result, which full recomputation does without.
+bool makes_result(const OpCost& op);
 struct UnitCost {
   std::string name;  // "embedding", "layers.3", "head"
   std::vector<OpCost> ops;
@@ -86,8 +88,9 @@ struct UnitCost {
   std::vector<OpWire> wire(ActionKind pass) const;
 };
 // Units in forward order: embedding, blocks, head. Full recompute: blocks keep their input only and
-// their input half contains the forward again, its collectives too. Throws ConfigError for
-// trainable patterns that match nothing and for splits that check_split() refuses.
+// their input half contains the forward again, its collectives too, but for what makes_result().
+// Throws ConfigError for trainable patterns that match nothing and for splits that check_split()
+// refuses.
 std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape);
 // Those of some stages' layers; the others' places are empty.
 std::vector<UnitCost> walk(const ModelSpec& model, const WorkShape& shape,

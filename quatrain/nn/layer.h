@@ -91,6 +91,7 @@ struct Pass {
   Mode mode = Mode::kTrain;
   std::uint64_t seed = 0;       // of dropout
   GradSink* grads = nullptr;    // null but in training; the head's forward uses it too
+  bool rerun = false;           // for the stash alone: nobody reads what the layer returns
   bool fused_backward = false;  // each layer's weight half follows its input half at once
   KvCache* cache = nullptr;     // kDecode only
   LossSums* sums = nullptr;     // layers' forwards add (+=) when given
@@ -155,7 +156,8 @@ class Layer {
   virtual ~Layer() = default;
   // x_RD -> y_RD: rows of the residual stream, this rank's (nn/tensor_parallel.h). The first layer
   // takes int64 tokens [B, T]; the last returns the scaled loss (z-loss included; float64, 0-dim;
-  // in kDecode the logits of the last position, [B, V]).
+  // in kDecode the logits of the last position, [B, V]). A rerun may leave out what only makes its
+  // result, and return nothing.
   virtual at::Tensor forward(const at::Tensor& x, const Pass& pass, Stash& stash) = 0;
   // dy_RD -> dx_RD (undefined for the first layer). Drops what was saved until the input half,
   // may save more for the weight half. The last layer's dy is undefined.

@@ -28,9 +28,10 @@ Mlp::Mlp(const ModelSpec& spec, std::int64_t layer, const MlpParams& params,
 at::Tensor Mlp::forward(const at::Tensor& x_RD, const at::Tensor& residual_RD, const Pass& pass,
                         Stash& stash, bool keep_x) const {
   at::Tensor pre = up_.forward(x_RD, pass, stash, keep_x);
+  if (pass.mode == Mode::kTrain) stash.save(pre, Until::kInput, kMlpPre);
+  if (pass.rerun) return {};
   const at::Tensor act_NF =
       kind_ == MlpKind::kSwiGlu ? kernels::swiglu(pre) : kernels::gelu(pre, gelu_tanh_);
-  if (pass.mode == Mode::kTrain) stash.save(pre, Until::kInput, kMlpPre);
   pre.reset();
   if (!dropout_.active(pass)) return down_.forward_onto(residual_RD, act_NF);
   at::Tensor y_RD = down_.forward(act_NF);

@@ -138,9 +138,10 @@ Moe::Choice Moe::stashed(Stash& stash) const {
   return {stash.take(kLogits), experts_Nk, sent_Nk};
 }
 
-at::Tensor Moe::shared_activation(const at::Tensor& x_ND, Stash& stash) const {
+// Nothing in a rerun.
+at::Tensor Moe::shared_activation(const at::Tensor& x_ND, const Pass& pass, Stash& stash) const {
   at::Tensor pre = kernels::matmul(kernels::n(x_ND), kernels::t(params_.shared.up.value()));
-  at::Tensor act_NS = kernels::swiglu(pre);
+  at::Tensor act_NS = pass.rerun ? at::Tensor() : kernels::swiglu(pre);
   stash.save(std::move(pre), Until::kInput, kSharedPre);
   return act_NS;
 }
@@ -159,9 +160,10 @@ at::Tensor Moe::forward(const at::Tensor& x_RD, const at::Tensor& residual_RD, c
   stash.save(choice.logits_NE, Until::kInput, kLogits);
   at::Tensor shared_NS;
   const Fill under = [&] {
-    if (has_shared()) shared_NS = shared_activation(x_ND, stash);
+    if (has_shared()) shared_NS = shared_activation(x_ND, pass, stash);
   };
-  at::Tensor y_ND = experts_.forward(x_ND, weighted(choice), stash, under);
+  at::Tensor y_ND = experts_.forward(x_ND, weighted(choice), pass, stash, under);
+  if (pass.rerun) return {};
   if (has_shared()) {
     add_product(y_ND, kernels::n(shared_NS), kernels::t(params_.shared.down.value()));
     shared_NS.reset();

@@ -65,7 +65,7 @@ class Moe final : public FeedForward {
   void observe(const Choice& choice, const Pass& pass, const at::Tensor& counts_BE) const;
   Choice stashed(Stash& stash) const;
   Choices weighted(const Choice& choice) const;
-  at::Tensor shared_activation(const at::Tensor& x_ND, Stash& stash) const;
+  at::Tensor shared_activation(const at::Tensor& x_ND, const Pass& pass, Stash& stash) const;
   void add_shared_backward(at::Tensor& dx_ND, const at::Tensor& dy_ND, Stash& stash) const;
   at::Tensor router_backward(const at::Tensor& dweights_Nk, const Choice& choice, const Pass& pass,
                              Stash& stash) const;

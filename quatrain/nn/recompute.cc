@@ -21,6 +21,7 @@ at::Tensor Recomputed::backward_input(const at::Tensor& dy_BTD, const Pass& pass
                                       Filler& filler) {
   Pass again = pass;
   again.sums = nullptr;  // seen already
+  again.rerun = true;
   inner_->forward(stash.take(kX), again, stash);
   return inner_->backward_input(dy_BTD, pass, stash, filler);
 }

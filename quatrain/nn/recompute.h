@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Full recomputation (Chen et al., arXiv:1604.06174): a layer keeps its input alone and runs its
-// forward again, with the same bits, at the start of the input half.
+// forward again, with the same bits, at the start of the input half; but for what makes its result
+// alone, a block's last product and the exchange behind it.
 #pragma once
 #include <ATen/core/Tensor.h>
 

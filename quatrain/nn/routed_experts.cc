@@ -114,10 +114,11 @@ RoutedExperts::Route RoutedExperts::route(const Choices& choices) const {
 }
 
 RoutedExperts::Outputs RoutedExperts::compute(const at::Tensor& x_XD, const at::Tensor& weights_X,
-                                              const Runs& runs) const {
+                                              const Runs& runs, const Pass& pass) const {
   const std::vector<at::Tensor> ups = matrices(&ExpertParams::up, runs.experts);
   at::Tensor pre = rows_of_width(x_XD, ups[0].size(0));
   kernels::grouped_matmul_out(pre, x_XD, ups, true, runs.begin);
+  if (pass.rerun) return {{}, std::move(pre)};
   at::Tensor act_XF = kernels::swiglu(pre);
   kernels::scale_rows_(act_XF, weights_X);
   at::Tensor y_XD = rows_of_width(x_XD, x_XD.size(1));
@@ -154,23 +155,24 @@ void RoutedExperts::keep(at::Tensor act, at::Tensor dpre, Stash& stash) const {
   if (trains(&ExpertParams::up)) stash.save(std::move(dpre), Until::kWeight, kExpertDpre);
 }
 
-at::Tensor RoutedExperts::forward(const at::Tensor& x_ND, const Choices& choices, Stash& stash,
-                                  const Fill& under) const {
+at::Tensor RoutedExperts::forward(const at::Tensor& x_ND, const Choices& choices, const Pass& pass,
+                                  Stash& stash, const Fill& under) const {
   const Route here = route(choices);
   at::Tensor y_MD = kernels::gather_by_expert(slice(x_ND), here.rows);
   if (ep_.moves()) {
-    y_MD = forward_there(y_MD, here, stash, under);
+    y_MD = forward_there(y_MD, here, pass, stash, under);
   } else {
     under();
-    Outputs made = compute(y_MD, here.weights_M, all_of(here.rows.begin));
+    Outputs made = compute(y_MD, here.weights_M, all_of(here.rows.begin), pass);
     stash.save(std::move(made.pre), Until::kInput, kExpertPre);
     y_MD = std::move(made.y_XD);
   }
+  if (pass.rerun) return {};
   return whole(kernels::sum_by_row(y_MD, here.rows), x_ND.size(0));
 }
 
-at::Tensor RoutedExperts::forward_there(const at::Tensor& x_MD, const Route& here, Stash& stash,
-                                        const Fill& under) const {
+at::Tensor RoutedExperts::forward_there(const at::Tensor& x_MD, const Route& here, const Pass& pass,
+                                        Stash& stash, const Fill& under) const {
   const ExpertTraffic traffic = ep_.traffic(here.rows.begin);
   const std::vector<Range> pieces = ep_.pieces(traffic);
   Arriving weights = ep_.dispatch(here.weights_M, traffic, {0, traffic.held()});
@@ -179,13 +181,13 @@ at::Tensor RoutedExperts::forward_there(const at::Tensor& x_MD, const Route& her
   under();
   const bool up = trains(&ExpertParams::up), down = trains(&ExpertParams::down);
   const at::Tensor weights_X = weights.wait();
-  const at::Tensor y_MD = at::empty_like(x_MD);
+  const at::Tensor y_MD = pass.rerun ? at::Tensor() : at::empty_like(x_MD);
   Joined x(traffic.arrived()), pre(traffic.arrived());
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const Range at = traffic.rows(pieces[i]);
     const at::Tensor x_XD = rows[i].wait();
-    Outputs made = compute(x_XD, rows_in(weights_X, at), some_of(traffic.begin, pieces[i]));
-    back.push_back(ep_.collect(made.y_XD, traffic, pieces[i], y_MD));
+    Outputs made = compute(x_XD, rows_in(weights_X, at), some_of(traffic.begin, pieces[i]), pass);
+    if (!pass.rerun) back.push_back(ep_.collect(made.y_XD, traffic, pieces[i], y_MD));
     pre.put(std::move(made.pre), at);
     if (up) x.put(x_XD, at);
   }

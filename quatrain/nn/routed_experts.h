@@ -40,8 +40,9 @@ class RoutedExperts {
   bool reads_dy() const { return !ep_.moves() && trains(&ExpertParams::down); }
   bool reads_choices() const { return reads_x() || reads_dy(); }
 
-  // Terms [N, D] of the sum of each row's experts; `under` runs while rows are on their way.
-  at::Tensor forward(const at::Tensor& x_ND, const Choices& choices, Stash& stash,
+  // Terms [N, D] of the sum of each row's experts, nothing in a rerun; `under` runs while rows are
+  // on their way.
+  at::Tensor forward(const at::Tensor& x_ND, const Choices& choices, const Pass& pass, Stash& stash,
                      const Fill& under) const;
   struct Grads {
     at::Tensor dx_ND, dweights_Nk;  // terms
@@ -76,7 +77,8 @@ class RoutedExperts {
   struct Outputs {
     at::Tensor y_XD, pre;
   };
-  Outputs compute(const at::Tensor& x_XD, const at::Tensor& weights_X, const Runs& runs) const;
+  Outputs compute(const at::Tensor& x_XD, const at::Tensor& weights_X, const Runs& runs,
+                  const Pass& pass) const;
   struct RowGrads {
     at::Tensor dx_XD, dweights_X;
     at::Tensor act, dpre;  // for the weight halves; act is absent where down's is not trained
@@ -86,8 +88,8 @@ class RoutedExperts {
   void keep(at::Tensor act, at::Tensor dpre, Stash& stash) const;
   // The same by the ranks that have the experts: what is sent there and what comes back. Pieces are
   // computed while others are on their way.
-  at::Tensor forward_there(const at::Tensor& x_MD, const Route& here, Stash& stash,
-                           const Fill& under) const;
+  at::Tensor forward_there(const at::Tensor& x_MD, const Route& here, const Pass& pass,
+                           Stash& stash, const Fill& under) const;
   std::pair<at::Tensor, at::Tensor> backward_there(const at::Tensor& dy_MD, const Route& here,
                                                    Stash& stash, const Fill& under) const;
   // Of every expert with rows: dy's rows by those of x.

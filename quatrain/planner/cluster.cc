@@ -64,7 +64,7 @@ constexpr NumberKey kNumbers[] = {
     {"whole_logits", &ClusterSpec::whole_logits, kNotNegative, true},
     {"score_bytes", &ClusterSpec::score_bytes, kNotNegative, true},
     {"pass_factor", &ClusterSpec::pass_factor, kPositive, true},
-    {"early_stop", &ClusterSpec::early_stop, kFraction, true},
+    {"whole_again", &ClusterSpec::whole_again, kFraction, true},
     {"remade", &ClusterSpec::remade, kFraction, true},
     {"tensor_overlap", &ClusterSpec::tensor_overlap, kPart, true},
     {"host_seconds", &ClusterSpec::host_seconds, kNotNegative, true},

@@ -56,8 +56,9 @@ struct ClusterSpec {
   // Quatrain.
   double score_bytes = 0;
   double pass_factor = 1;  // bytes that element-wise kernels move, against Quatrain's
-  double early_stop = 0;   // 1: recomputation leaves out a block's last product; 0: as Quatrain
-  double remade = 0;       // share of a block's products that selective recomputation makes again
+  // 1: full recomputation makes whole blocks again; 0: as Quatrain, all but their results.
+  double whole_again = 0;
+  double remade = 0;  // share of a block's products that selective recomputation makes again
   double tensor_overlap = 0;  // share of tp's and ep's traffic that runs under products
   double host_seconds = 0;    // to start one kernel: a layer takes no less than all of its
 

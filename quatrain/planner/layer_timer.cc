@@ -73,7 +73,7 @@ LayerTimes LayerTimer::block(const UnitCost& unit, double unrecomputed) const {
 double LayerTimer::made_again(const LayerTimes& times) const {
   switch (geometry_.recompute) {
     case Recompute::kFull:
-      return times.forward - job_.cluster.early_stop * times.last_product;
+      return times.forward - (1 - job_.cluster.whole_again) * times.last_product;
     case Recompute::kSelective:
       return job_.cluster.remade * times.products;
     default:
@@ -135,7 +135,7 @@ void LayerTimer::add_computing(LayerTimes& times, const OpCost& op, bool sparse)
   const double forward = product_seconds(job_, p, precision);
   times.forward += forward;
   times.products += forward;
-  if (op.name == "down" && !is_routed(op, sparse)) times.last_product = forward;
+  if (makes_result(op)) times.last_product += forward;
   times.input += product_seconds(job_, {p.m, p.k, p.n, p.count}, precision);
   if (op.backward_weight.value > 0) {
     times.weight += product_seconds(job_, {p.n, p.k, p.m, p.count}, precision, true);
@@ -214,9 +214,13 @@ void LayerTimer::add_wire(LayerTimes& times, const OpCost& op) const {
     const CommKind kind = experts  ? CommKind::kAllToAll
                           : reduce ? CommKind::kAllReduce
                                    : CommKind::kAllGather;
-    const double calls = count(wire.calls), n = group.size;
+    const bool twice = geometry_.recompute == Recompute::kFull && makes_result(op) &&
+                       wire.pass == ActionKind::kForward;
+    const double calls = count(wire.calls) * (twice ? 1 + job_.cluster.whole_again : 1.0);
+    const double n = group.size;
     if (n == 1) continue;
-    const double sent = scale_ * bytes_of(wire.bytes) / calls * (experts ? crowding() : 1.0);
+    const double sent =
+        scale_ * bytes_of(wire.bytes) / count(wire.calls) * (experts ? crowding() : 1.0);
     const double whole = sent * n / ((n - 1) * (reduce ? 2 : 1));
     double& waits = experts ? times.ep : sequences ? times.cp : times.tp;
     waits += calls * collective_seconds(job_.cluster, kind, group, whole);

@@ -31,16 +31,16 @@ struct Block {
 
 constexpr Recompute kAll[] = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
 
-TEST(Software, AnEarlyStopSparesTheLastProductOfFullRecomputation) {
+TEST(Software, FullRecomputationMayMakeWholeBlocksAgain) {
   const Block block;
   for (const Recompute recompute : kAll) {
-    const LayerTimes own = block.with(&ClusterSpec::early_stop, 0, recompute);
-    const LayerTimes other = block.with(&ClusterSpec::early_stop, 1, recompute);
+    const LayerTimes own = block.with(&ClusterSpec::whole_again, 0, recompute);
+    const LayerTimes other = block.with(&ClusterSpec::whole_again, 1, recompute);
     const bool full = recompute == Recompute::kFull;
-    EXPECT_NEAR(own.total() - other.total(), full ? own.last_product : 0.0, 1e-12);
+    EXPECT_NEAR(other.total() - own.total(), full ? own.last_product : 0.0, 1e-12);
   }
   // Of gpt2's 12 h^2 weights a block, down has 4.
-  const LayerTimes own = block.with(&ClusterSpec::early_stop, 0, Recompute::kFull);
+  const LayerTimes own = block.with(&ClusterSpec::whole_again, 0, Recompute::kFull);
   EXPECT_NEAR(own.last_product / own.products, 1.0 / 3, 0.02);
 }
 
