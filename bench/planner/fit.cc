@@ -24,19 +24,8 @@ Job job_of(const PublishedRun& run, const Constants& constants) {
   const Software& of = software(run.software);
   job.efficiency = constants.rate;
   job.cluster.stash_factor = constants.stash;
-  job.cluster.score_bytes = of.score_bytes;
-  job.cluster.whole_logits = of.whole_logits;
-  job.cluster.pass_factor = of.pass_factor;
-  job.cluster.whole_again = of.whole_again;
-  job.cluster.remade = of.remade;
-  job.cluster.tensor_overlap =
-      std::isfinite(run.tensor_overlap) ? run.tensor_overlap : of.tensor_overlap;
-  job.cluster.host_seconds = of.host_seconds;
-  if (of.attention > 0) job.cluster.attention_efficiency = of.attention;
-  if (of.network_decay >= 0) {
-    job.cluster.network_efficiency = 1;
-    job.cluster.network_decay = of.network_decay;
-  }
+  put_on(job.cluster, of);
+  if (std::isfinite(run.tensor_overlap)) job.cluster.tensor_overlap = run.tensor_overlap;
   return job;
 }
 

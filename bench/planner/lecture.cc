@@ -27,7 +27,7 @@ Job megatron_job(const Shape& shape, int gpus, std::int64_t batch) {
   Job job;
   job.model = gpt(shape);
   job.cluster = cluster("a100-sxm-80gb");
-  job.cluster.score_bytes = software("Megatron-LM 2021").score_bytes;
+  put_on(job.cluster, software("Megatron-LM 2021"));
   job.gpus = gpus;
   job.seq = 2048;
   job.global_batch = batch;

@@ -109,6 +109,20 @@ const Software& software(const std::string& name) {
   return *found;
 }
 
+void put_on(ClusterSpec& cluster, const Software& software) {
+  cluster.score_bytes = software.score_bytes;
+  cluster.pass_factor = software.pass_factor;
+  cluster.whole_again = software.whole_again;
+  cluster.remade = software.remade;
+  cluster.whole_logits = software.whole_logits;
+  cluster.tensor_overlap = software.tensor_overlap;
+  cluster.host_seconds = software.host_seconds;
+  if (software.attention > 0) cluster.attention_efficiency = software.attention;
+  if (software.network_decay < 0) return;
+  cluster.network_efficiency = 1;
+  cluster.network_decay = software.network_decay;
+}
+
 std::vector<PublishedRun> published_runs(const std::string& folder) {
   std::vector<PublishedRun> runs;
   read_megatron_2021(folder, runs);

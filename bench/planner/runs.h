@@ -47,6 +47,8 @@ struct Software {
 };
 const std::vector<Software>& software_table();
 const Software& software(const std::string& name);
+// What it does otherwise, on a cluster.
+void put_on(ClusterSpec& cluster, const Software& software);
 
 // All runs of the tables in a folder; a table that is not there has no rows.
 std::vector<PublishedRun> published_runs(const std::string& folder);

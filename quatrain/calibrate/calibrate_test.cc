@@ -75,7 +75,7 @@ TEST(CalibrateTest, APeakThatMemoryHidesIsBounded) {
     *result.seconds /= 1000;
     fastest = std::max(fastest, flops(result.trial) / *result.seconds);
   }
-  EXPECT_LE(cluster_of(results, two_ranks()).peak_bf16, 2 * fastest);
+  EXPECT_LE(cluster_of(results, two_ranks()).peak_bf16, 2.001 * fastest);
 }
 
 // A step that finds its operands in caches, faster than the bandwidth of copies explains.
