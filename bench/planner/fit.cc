@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kMostFitted = 150;  // rows a fit looks at: more change it by less than 1 %
 constexpr int kRounds = 4;
+constexpr std::size_t kFew = 40;
 constexpr double kMostStash = 2.5;  // nobody keeps more than all that Quatrain makes
 constexpr double kGib = 1024.0 * 1024 * 1024;
 
@@ -40,8 +41,10 @@ Runs thinned(const Runs& runs) {
 }
 
 // The middle of the densest quarter: runs that a failing network slows, half of one table, do not
-// move it (as Rousseeuw's least median of squares, doi:10.1080/01621459.1984.10477105).
+// move it (as Rousseeuw's least median of squares, doi:10.1080/01621459.1984.10477105). Of a few
+// the median, since the closest pair of those is chance.
 double centre(std::vector<double> ratios) {
+  if (ratios.size() < kFew) return median(std::move(ratios));
   std::ranges::sort(ratios);
   const std::size_t quarter = ratios.size() / 4;
   double best = ratios[ratios.size() / 2], narrowest = std::numeric_limits<double>::infinity();
@@ -136,7 +139,9 @@ Prediction predict(const PublishedRun& run, const Constants& constants) {
           geometry.pp > 1 ? estimator.clocked(geometry).estimate : estimator.estimate(geometry);
       const bool better = !best.possible || (e.fits && !best.fits) ||
                           (e.fits == best.fits && e.step < best.seconds);
-      if (better) best = {e.step, e.memory.sum() / kGib, e.fits, true, e.parts};
+      // What the allocator of the software counts, without context and libraries.
+      const double counted = e.memory.sum() - job.cluster.overhead_bytes;
+      if (better) best = {e.step, counted / kGib, e.fits, true, e.parts};
     } catch (const ConfigError&) {
       continue;  // degrees that our runtime does not divide so
     }

@@ -70,7 +70,7 @@ const std::vector<Software>& software_table() {
       // 160, 100 and 65 GB/s on 4, 8 and 32 nodes.
       {.name = "nanotron",
        .pass_factor = kUnfused,
-       .whole_logits = 6,
+       .whole_logits = 14,
        .host_seconds = 10e-6,
        .attention = 0.34,
        .network_decay = 1.2},
