@@ -18,8 +18,10 @@ using std::chrono::steady_clock;
 constexpr std::int64_t kInlineBytes = 16 << 10;
 // How long an open operation is left to ranks that may wait for it, and how often in a row a
 // progress thread looks again before it sleeps until it is called: to call it costs the caller 2
-// us.
-constexpr std::chrono::microseconds kGrace{100};
+// us. Where ranks fill the cores it takes one of them from its rank, for which all others then
+// wait: two ranks on two cores train 8 to 12 % faster if it leaves them alone for as long as a
+// layer takes, and a rank that waits moves the bytes meanwhile.
+constexpr std::chrono::microseconds kGrace{100}, kGraceOnFullCores{20'000};
 constexpr int kLooks = 20;
 
 int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
@@ -27,7 +29,10 @@ int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurre
 }  // namespace
 
 ThreadJob::ThreadJob(int ranks, const ThreadOptions& options)
-    : options_(options), polls_(ranks <= cores()), ranks_(static_cast<std::size_t>(ranks)) {
+    : options_(options),
+      polls_(ranks <= cores()),
+      grace_(ranks < cores() ? kGrace : kGraceOnFullCores),
+      ranks_(static_cast<std::size_t>(ranks)) {
   // One a rank where cores are left over; one in all where ranks fill them.
   const int threads = ranks == 1 ? 0 : std::clamp(cores() - ranks, 1, ranks);
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { progress(); });
@@ -160,7 +165,7 @@ void ThreadJob::progress() {
       --asleep_;
       looks = kLooks;
     }
-    untaken_.wait_for(lock, kGrace, [this] { return stopping_; });
+    untaken_.wait_for(lock, grace_, [this] { return stopping_; });
     looks = open_.empty() ? looks - 1 : kLooks;
     while (const std::shared_ptr<ThreadOperation> operation = next_untaken()) {
       lock.unlock();

@@ -71,6 +71,7 @@ class ThreadJob {
 
   const ThreadOptions options_;
   const bool polls_;
+  const std::chrono::microseconds grace_;  // for which progress threads leave operations alone
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;  // of what follows
   std::vector<Rank> ranks_;

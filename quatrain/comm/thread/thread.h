@@ -5,7 +5,8 @@
 // Who moves the bytes: an operation is cut into one part a rank, and a part may be done by any
 // thread once every member has called. A rank in wait() does its own part and then others' parts
 // that nobody has begun; up to 16 KiB whoever calls last does all of them at once; what nobody
-// waits for (communication behind compute) is taken by a progress thread after a grace of 100 us.
+// waits for (communication behind compute) is taken by a progress thread after a grace: 100 us, or
+// 20 ms where ranks fill the cores.
 // So a blocking call pays no thread hop, and an asynchronous one needs nobody to come back.
 #pragma once
 #include <chrono>
