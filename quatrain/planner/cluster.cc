@@ -38,6 +38,7 @@ constexpr NumberKey kNumbers[] = {
     {"memory_efficiency", &ClusterSpec::memory_efficiency, kShare},
     {"gemm_efficiency", &ClusterSpec::gemm_efficiency, kShare},
     {"gemm_efficiency_fp8", &ClusterSpec::gemm_efficiency_fp8, kNotNegative},
+    {"sustained", &ClusterSpec::sustained, kShare, true},
     {"attention_efficiency", &ClusterSpec::attention_efficiency, kShare},
     {"compute_units", &ClusterSpec::compute_units, kOneOrMore},
     {"tile", &ClusterSpec::tile, kOneOrMore, true},

@@ -24,6 +24,7 @@ struct ClusterSpec {
   double memory_bandwidth = 0;                          // bytes/s
   double memory_efficiency = 1;                         // of large streaming kernels
   double gemm_efficiency = 1, gemm_efficiency_fp8 = 0;  // best shape over the peak
+  double sustained = 0.87;  // of the best shape's rate, what long runs hold: power, heat
   double attention_efficiency = 1;                      // causal forward over the peak
   double compute_units = 1;                             // that take one tile of a product each
   double tile = 128;                                    // rows and columns of one

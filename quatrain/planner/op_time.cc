@@ -7,9 +7,6 @@
 namespace quatrain {
 namespace {
 
-// Of the best measured shape's rate, what long runs sustain. Fitted: SC21 table 1 (A100) and dense
-// bf16 rows of NVIDIA's step times (H100).
-constexpr double kSustained = 0.87;
 // Of a last wave that is not full, the power that is lost: libraries choose smaller tiles for it or
 // cut it along the inner length. Of 697 products on A100 and B200 in SimuMax's system files.
 constexpr double kWaveLoss = 0.25;
@@ -42,7 +39,7 @@ double product_seconds(const Job& job, const Product& p, Precision precision, bo
   const double written = gradient ? 2.0 * static_cast<double>(size_of(wide(job.dtype))) : element;
   const double bytes = (fp8 ? 1.0 : element) * operands + written * result;
   const double bandwidth = c.memory_bandwidth * c.memory_efficiency;
-  const double computing = p.flops() / (kSustained * best * shape_rate(c, p));
+  const double computing = p.flops() / (c.sustained * best * shape_rate(c, p));
   const double moving = bytes / bandwidth;
   const double product = p.count > 1 ? computing + moving : std::max(computing, moving);
   const double casts = fp8 ? kCastBytes * operands / bandwidth : 0.0;
