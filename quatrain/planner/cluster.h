@@ -24,10 +24,10 @@ struct ClusterSpec {
   double memory_bandwidth = 0;                          // bytes/s
   double memory_efficiency = 1;                         // of large streaming kernels
   double gemm_efficiency = 1, gemm_efficiency_fp8 = 0;  // best shape over the peak
-  double sustained = 0.87;  // of the best shape's rate, what long runs hold: power, heat
-  double attention_efficiency = 1;                      // causal forward over the peak
-  double compute_units = 1;                             // that take one tile of a product each
-  double tile = 128;                                    // rows and columns of one
+  double sustained = 0.87;          // of the best shape's rate, what long runs hold: power, heat
+  double attention_efficiency = 1;  // causal forward over the peak
+  double compute_units = 1;         // that take one tile of a product each
+  double tile = 128;                // rows and columns of one
   double inner_ramp = 150;        // inner length of a product at which half of the rate is reached
   double theft = 0.1;             // hidden traffic slows what hides it by this share of itself
   double grouped_efficiency = 1;  // of many small products against one
