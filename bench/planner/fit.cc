@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMostFitted = 150;  // rows a fit looks at: more change it by less than 1 %
 constexpr int kRounds = 4;
-constexpr std::size_t kFew = 40;
+constexpr std::size_t kFew = 40;    // rows without a densest quarter worth the name
 constexpr double kMostStash = 2.5;  // nobody keeps more than all that Quatrain makes
 constexpr double kGib = 1024.0 * 1024 * 1024;
 

@@ -41,64 +41,67 @@ int whole(const CsvLine& line, const std::string& key, int otherwise) {
   return static_cast<int>(std::lround(number(line, key, otherwise)));
 }
 
-// Scores in 16 bit: written by the product, read and written by the softmax, read, written and
-// masked by dropout, read by the second product (Megatron-LM before FlashAttention).
+namespace {
+
+using Facts = std::vector<std::pair<double ClusterSpec::*, double>>;
+
+// Element-wise kernels that are not fused: the zero-bubble paper's table 6 (forward less weights'
+// gradients: 195 to 221 ps a token and channel) asks for half as much again.
+constexpr std::pair kUnfused{&ClusterSpec::pass_factor, 1.5};
+// Bytes a logit: 16 bit and a wide copy; with what a loss of several kernels leaves beside it, 14.
+constexpr std::pair kLogits{&ClusterSpec::whole_logits, 6.0};
+constexpr std::pair kWholeAgain{&ClusterSpec::whole_again, 1.0};
+
+// Before FlashAttention. Scores in 16 bit: written by the product, read and written by the softmax,
+// read, written and masked by dropout, read by the second product.
+Facts early_megatron() { return {{&ClusterSpec::score_bytes, 13}, kUnfused, kWholeAgain, kLogits}; }
+
+// `overlap`: of tp's traffic with products, by NeMo's ring exchange.
+Facts megatron(double overlap) {
+  return {kWholeAgain, kLogits, {&ClusterSpec::tensor_overlap, overlap}};
+}
+
+// Eager PyTorch. `host`: seconds to start a kernel; `attention`: share of the peak.
+Facts eager(double host, double attention) {
+  return {kUnfused,
+          kLogits,
+          {&ClusterSpec::host_seconds, host},
+          {&ClusterSpec::attention_efficiency, attention}};
+}
+
+// The network is that of the authors' bandwidth plot: all_reduce of 256 MB at 160, 100 and 65 GB/s
+// on 4, 8 and 32 nodes.
+Facts nanotron() {
+  Facts facts = eager(10e-6, 0.34);
+  facts.insert(facts.end(), {{&ClusterSpec::whole_logits, 14},
+                             {&ClusterSpec::network_efficiency, 1},
+                             {&ClusterSpec::network_decay, 1.2}});
+  return facts;
+}
+
+}  // namespace
+
+// Attention: FlashAttention-2 reaches 335 TFLOP/s on H100 (arXiv:2307.08691), cuDNN's kernel more;
+// FlashAttention 1 a third of an A100's peak. That of llm-foundry on H100 and of torchtitan: as
+// their rows of the longest sequences have it.
 const std::vector<Software>& software_table() {
-  // Attention: FlashAttention-2 reaches 335 TFLOP/s on H100 (arXiv:2307.08691), cuDNN's kernel
-  // more; FlashAttention 1 a third of an A100's peak. Traffic of tp under products: NeMo's ring
-  // exchange.
-  // Element-wise kernels that are not fused: the zero-bubble paper's table 6 (forward less weights'
-  // gradients: 195 to 221 ps a token and channel) asks for half as much again.
-  constexpr double kUnfused = 1.5;
   static const std::vector<Software> table = {
-      {.name = "Megatron-LM 2021",
-       .score_bytes = 13,
-       .pass_factor = kUnfused,
-       .whole_again = 1,
-       .whole_logits = 6},
-      {.name = "Megatron-LM 2022",
-       .score_bytes = 13,
-       .pass_factor = kUnfused,
-       .whole_again = 1,
-       .whole_logits = 6},
-      {.name = "Megatron-LM zero-bubble",
-       .score_bytes = 13,
-       .pass_factor = kUnfused,
-       .whole_again = 1,
-       .whole_logits = 6},
-      // Eager PyTorch; the network is that of the authors' bandwidth plot: all_reduce of 256 MB at
-      // 160, 100 and 65 GB/s on 4, 8 and 32 nodes.
-      {.name = "nanotron",
-       .pass_factor = kUnfused,
-       .whole_logits = 14,
-       .host_seconds = 10e-6,
-       .attention = 0.34,
-       .network_decay = 1.2},
-      {.name = "NeMo bf16", .whole_again = 1, .whole_logits = 6, .tensor_overlap = 0.85},
-      {.name = "NeMo fp8", .whole_again = 1, .whole_logits = 6, .tensor_overlap = 0.85},
-      {.name = "Megatron Bridge bf16", .whole_again = 1, .whole_logits = 6, .tensor_overlap = 0.85},
-      {.name = "Megatron Bridge experts bf16",
-       .whole_again = 1,
-       .whole_logits = 6,
-       .tensor_overlap = 0.85},
-      {.name = "Megatron Bridge experts fp8",
-       .whole_again = 1,
-       .whole_logits = 6,
-       .tensor_overlap = 0.85},
-      {.name = "Megatron Bridge fp8", .whole_again = 1, .whole_logits = 6, .tensor_overlap = 0.85},
-      {.name = "llm-foundry",
-       .pass_factor = kUnfused,
-       .whole_logits = 6,
-       .host_seconds = 8e-6,
-       .attention = 0.34},
-      {.name = "llm-foundry Hopper",
-       .pass_factor = kUnfused,
-       .whole_logits = 6,
-       .host_seconds = 8e-6,
-       .attention = 0.18},
-      {.name = "Megatron-Core MoE", .whole_again = 1, .whole_logits = 6, .tensor_overlap = 0.5},
-      {.name = "torchtitan", .remade = 0.5, .whole_logits = 6, .attention = 0.22},
-      {.name = "Llama 3", .whole_logits = 6},
+      {"Megatron-LM 2021", early_megatron()},
+      {"Megatron-LM 2022", early_megatron()},
+      {"Megatron-LM zero-bubble", early_megatron()},
+      {"nanotron", nanotron()},
+      {"NeMo bf16", megatron(0.85)},
+      {"NeMo fp8", megatron(0.85)},
+      {"Megatron Bridge bf16", megatron(0.85)},
+      {"Megatron Bridge fp8", megatron(0.85)},
+      {"Megatron Bridge experts bf16", megatron(0.85)},
+      {"Megatron Bridge experts fp8", megatron(0.85)},
+      {"Megatron-Core MoE", megatron(0.5)},
+      {"llm-foundry", eager(8e-6, 0.34)},
+      {"llm-foundry Hopper", eager(8e-6, 0.18)},
+      {"torchtitan",
+       {{&ClusterSpec::remade, 0.5}, kLogits, {&ClusterSpec::attention_efficiency, 0.22}}},
+      {"Llama 3", {kLogits}},
   };
   return table;
 }
@@ -110,17 +113,7 @@ const Software& software(const std::string& name) {
 }
 
 void put_on(ClusterSpec& cluster, const Software& software) {
-  cluster.score_bytes = software.score_bytes;
-  cluster.pass_factor = software.pass_factor;
-  cluster.whole_again = software.whole_again;
-  cluster.remade = software.remade;
-  cluster.whole_logits = software.whole_logits;
-  cluster.tensor_overlap = software.tensor_overlap;
-  cluster.host_seconds = software.host_seconds;
-  if (software.attention > 0) cluster.attention_efficiency = software.attention;
-  if (software.network_decay < 0) return;
-  cluster.network_efficiency = 1;
-  cluster.network_decay = software.network_decay;
+  for (const auto& [member, value] : software.facts) cluster.*member = value;
 }
 
 std::vector<PublishedRun> published_runs(const std::string& folder) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "quatrain/planner/estimate.h"
@@ -35,19 +36,10 @@ int whole(const CsvLine& line, const std::string& key, int otherwise = 1);
 // What software does beside Quatrain's own ways: facts of its documentation, not fits.
 struct Software {
   std::string name = {};
-  double score_bytes = 0;     // attention's scores in memory (0: in blocks)
-  double pass_factor = 1;     // bytes of element-wise kernels
-  double whole_again = 0;     // full recomputation makes whole blocks again
-  double remade = 0;          // of products, by selective recomputation
-  double whole_logits = 0;    // bytes kept a logit
-  double tensor_overlap = 0;  // share of tp's traffic under products
-  double host_seconds = 0;    // to start a kernel
-  double attention = 0;       // share of the peak of its attention kernel; 0: the catalogue's
-  double network_decay = -1;  // of the cluster it ran on; below 0: the catalogue's
+  std::vector<std::pair<double ClusterSpec::*, double>> facts = {};
 };
 const std::vector<Software>& software_table();
 const Software& software(const std::string& name);
-// What it does otherwise, on a cluster.
 void put_on(ClusterSpec& cluster, const Software& software);
 
 // All runs of the tables in a folder; a table that is not there has no rows.

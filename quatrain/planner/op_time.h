@@ -19,6 +19,8 @@ enum class Precision : std::uint8_t { kJob, kFp8 };
 
 // The slower of computing the tiles, in waves over the compute units, and moving the operands. An
 // fp8 product casts its operands first.
+// Many at once do not hide one's operands under another's tiles. `gradient`: of weights, added to
+// wide sums in memory.
 double product_seconds(const Job& job, const Product& product, Precision precision,
                        bool gradient = false);
 // Of causal attention's FLOPs, visible pairs counted.

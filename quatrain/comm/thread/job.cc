@@ -19,7 +19,7 @@ constexpr std::int64_t kInlineBytes = 16 << 10;
 // How long an open operation is left to ranks that may wait for it, and how often in a row a
 // progress thread looks again before it sleeps until it is called: to call it costs the caller 2
 // us. Where ranks fill the cores it takes one of them from its rank, for which all others then
-// wait: two ranks on two cores train 8 to 12 % faster if it leaves them alone for as long as a
+// wait: two ranks on two cores train 6 to 12 % faster if it leaves them alone for as long as a
 // layer takes, and a rank that waits moves the bytes meanwhile.
 constexpr std::chrono::microseconds kGrace{100}, kGraceOnFullCores{20'000};
 constexpr int kLooks = 20;
