@@ -50,11 +50,14 @@ using Facts = std::vector<std::pair<double ClusterSpec::*, double>>;
 constexpr std::pair kUnfused{&ClusterSpec::pass_factor, 1.5};
 // Bytes a logit: 16 bit and a wide copy; with what a loss of several kernels leaves beside it, 14.
 constexpr std::pair kLogits{&ClusterSpec::whole_logits, 6.0};
+constexpr std::pair kWaits{&ClusterSpec::tensor_overlap, 0.0};  // for all of tp's traffic
 constexpr std::pair kWholeAgain{&ClusterSpec::whole_again, 1.0};
 
 // Before FlashAttention. Scores in 16 bit: written by the product, read and written by the softmax,
 // read, written and masked by dropout, read by the second product.
-Facts early_megatron() { return {{&ClusterSpec::score_bytes, 13}, kUnfused, kWholeAgain, kLogits}; }
+Facts early_megatron() {
+  return {{&ClusterSpec::score_bytes, 13}, kUnfused, kWholeAgain, kLogits, kWaits};
+}
 
 // `overlap`: of tp's traffic with products, by NeMo's ring exchange.
 Facts megatron(double overlap) {
@@ -65,6 +68,7 @@ Facts megatron(double overlap) {
 Facts eager(double host, double attention) {
   return {kUnfused,
           kLogits,
+          kWaits,
           {&ClusterSpec::host_seconds, host},
           {&ClusterSpec::attention_efficiency, attention}};
 }
@@ -101,7 +105,7 @@ const std::vector<Software>& software_table() {
       {"llm-foundry Hopper", eager(8e-6, 0.18)},
       {"torchtitan",
        {{&ClusterSpec::remade, 0.5}, kLogits, {&ClusterSpec::attention_efficiency, 0.22}}},
-      {"Llama 3", {kLogits}},
+      {"Llama 3", {kLogits, kWaits}},
   };
   return table;
 }
